@@ -1,0 +1,1 @@
+"""Where a metric lives, what it measures, and how vectors move between tokens."""
