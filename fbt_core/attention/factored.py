@@ -1,0 +1,98 @@
+"""Scores that are plain dot products of per-token features, on ``F.scaled_dot_product_attention``.
+
+With A_t = B diag(w_t) B^T (a dictionary of m rank-one atoms), every term of the Riemannian score is an inner product
+of something of the query with something of the key, plus a row term that the softmax cancels. So the fused kernels of
+standard attention compute it exactly. m = 0 is L2 attention.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from fbt_core.attention.scores import Factors, bias
+from fbt_core.geometry.metric import DictionaryMetric
+
+WORST_ATOM_CONDITION = 1e3
+"""The compact features divide by B's triangular factor: beyond this ratio of its diagonal they would lose digits."""
+
+
+def dictionary_attention(f: Factors) -> Float[Tensor, "*head token dim"]:
+    """Exact attention by the Riemannian score blended with weight ``f.alpha``, for dictionary metrics or none at all.
+
+    Raises ``ValueError`` when the metrics are not a dictionary. Cost over standard attention, in matrix products:
+    (2 d + 3 m + 1) / (2 d) with the compact features; (d + 3 m + 1) / d on kernels that want V as wide as they are.
+    """
+    if f.metric.rank and not isinstance(f.metric, DictionaryMetric):
+        raise ValueError(f"got metrics of rank {f.metric.rank} of their own, expected a DictionaryMetric or rank 0")
+    queries, keys = features(f)
+    width, dim = queries.shape[-1], f.v.shape[-1]
+    values = F.pad(f.v, (0, width - dim))  # unequal widths would fall off the fast path
+    if f.slopes is None:
+        out = F.scaled_dot_product_attention(queries, keys, values, is_causal=f.causal, scale=1.0)
+    else:
+        everything = slice(0, f.k.shape[-2])
+        mask = bias(f, everything, everything)
+        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
+    return out[..., :dim]
+
+
+def euclidean_attention(f: Factors) -> Float[Tensor, "*head token dim"]:
+    """Standard scaled dot-product attention on the gated q and k."""
+    if f.slopes is None:
+        return F.scaled_dot_product_attention(f.q, f.k, f.v, is_causal=f.causal)
+    everything = slice(0, f.k.shape[-2])
+    return F.scaled_dot_product_attention(f.q, f.k, f.v, attn_mask=bias(f, everything, everything))
+
+
+def features(f: Factors) -> tuple[Float[Tensor, "*head token feature"], Float[Tensor, "*head token feature"]]:
+    """(F, H) with F_i . H_j = s_ij up to a term of the row, s the score of ``dictionary_attention``.
+
+    Width d + 1 without atoms, d + 3 m + 1 (compact) when B has full column rank, d + 4 m + 1 otherwise.
+    """
+    q, k = (f.q, f.k) if f.alpha < 1 else _centred(f.q, f.k)  # a common shift changes no distance, and saves digits
+    scale = f.alpha / f.tau[:, None, None]
+    along = 2 * scale * q + (1 - f.alpha) / math.sqrt(q.shape[-1]) * q  # what multiplies k
+    column = -scale * k.square().sum(-1, keepdim=True) - f.alpha * f.omega.unsqueeze(-1)
+    if not isinstance(f.metric, DictionaryMetric):
+        return torch.cat([along, torch.ones_like(column)], -1), torch.cat([k, column], -1)
+    w, a, b = f.metric.weights, q @ f.metric.atoms, k @ f.metric.atoms  # a = B^T q, b = B^T k
+    column = column - scale / 2 * (w * b.square()).sum(-1, keepdim=True)
+    split = _split(f.metric.atoms)
+    if split is None:
+        first, on_b = [along], w * a * scale
+        last = [k]
+    else:
+        rest, inverse = split
+        first, on_b = [along @ rest], w * a * scale + along @ inverse
+        last = [k @ rest]
+    query = torch.cat([*first, on_b, a * scale, -w * scale / 2, -a.square() * scale / 2, torch.ones_like(column)], -1)
+    return query, torch.cat([*last, b, w * b, b.square(), w, column], -1)
+
+
+def _centred(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    centre = k.mean(-2, keepdim=True).detach()
+    return q - centre, k - centre
+
+
+def _split(atoms: Float[Tensor, "head dim atom"]) -> tuple[Tensor, Tensor] | None:
+    """An orthonormal basis of the complement of span B (head, d, d - m), and B (B^T B)^{-1} (head, d, m).
+
+    Then x . y = (rest^T x) . (rest^T y) + (inverse^T x) . (B^T y). ``None`` when B has not full column rank. B is
+    completed to a square matrix by fixed columns first, because torch differentiates only a square or reduced QR.
+    """
+    heads, dim, count = atoms.shape
+    if count > dim:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    fill = torch.randn(dim, dim - count, generator=generator, dtype=torch.float64).to(atoms)
+    q, r = torch.linalg.qr(torch.cat([atoms, fill.expand(heads, -1, -1)], -1))
+    diagonal = r.detach().diagonal(dim1=-2, dim2=-1).abs()
+    if not (diagonal.amax() < WORST_ATOM_CONDITION * diagonal.amin()):
+        return None
+    triangle = r[:, :count, :count]
+    return q[..., count:], torch.linalg.solve_triangular(triangle, q[..., :count].mT, upper=True).mT

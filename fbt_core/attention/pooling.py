@@ -1,0 +1,115 @@
+"""Attention maps made small or made one: max-pooling, the mean over heads, rollout. Torch in, numpy out.
+
+A map is computed for one head at a time, a tile of queries at a time, and thrown away: peak memory is one (L, L) map
+plus a tile. Rows are queries i, columns are keys j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from fbt_core.attention.scores import Factors, attention
+from fbt_core.trace import LayerTrace, Trace
+
+TILE = 512
+"""Queries computed at once: the metric terms need TILE x L x r numbers."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A map in at most n x n bins. Bin b of either axis holds the tokens ``edges[b] <= t < edges[b + 1]``."""
+
+    values: Float[np.ndarray, "bin bin"]  # 0 where masked, NaN where a cell of the bin is not finite
+    masked: Bool[np.ndarray, "bin bin"]  # no cell of the bin may be attended to
+    edges: Float[np.ndarray, " edge"]  # in tokens, from 0 to L
+
+    @property
+    def factor(self) -> float:
+        """Tokens a bin on average; 1 when nothing was pooled."""
+        return float(self.edges[-1]) / (len(self.edges) - 1)
+
+
+def max_pool(
+    cells: Float[Tensor, "row token"] | Float[np.ndarray, "row token"],
+    bins: int,
+    causal: bool = False,
+    magnitude: bool = False,
+) -> Pooled:
+    """The largest cell of every bin, so that a single hot cell is never lost, with at most ``bins`` bins a side.
+
+    ``causal`` leaves cells j > i out of the maximum; a bin without any other cell is masked. ``magnitude`` keeps the
+    signed cell of largest absolute value, for differences. Raises ``ValueError`` for a map that is not square or
+    fewer than one bin.
+    """
+    values = cells.detach().float().cpu().numpy() if isinstance(cells, Tensor) else np.asarray(cells, np.float32)
+    length = len(values)
+    if values.shape != (length, length) or not length or bins < 1:
+        raise ValueError(f"got a map of shape {values.shape} and {bins} bins, expected (L, L), L >= 1, bins >= 1")
+    starts = np.unique(np.arange(min(bins, length)) * length // min(bins, length))
+    values = np.where(np.isfinite(values), values, np.nan)
+    allowed = np.tri(length, dtype=bool) if causal else np.ones_like(values, dtype=bool)
+    high = _reduce(np.maximum, np.where(allowed, values, -np.inf), starts)
+    if magnitude:
+        low = _reduce(np.minimum, np.where(allowed, values, np.inf), starts)
+        high = np.where(np.isfinite(low) & (-low > high), low, high)
+    masked = ~_reduce(np.logical_or, allowed, starts)
+    return Pooled(np.where(masked, np.float32(0), high), masked, np.append(starts, length).astype(np.float64))
+
+
+def _reduce(operation: np.ufunc, values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    return operation.reduceat(operation.reduceat(values, starts, axis=0), starts, axis=1)
+
+
+def head_map(factors: Factors, head: int, score: str, alpha: float | None = None) -> Float[Tensor, "row token"]:
+    """The attention of one head under ``score``, in [0, 1], rows summing to 1; tiled over the queries.
+
+    ``alpha`` replaces the model's own in the blended score (a confounded what-if, item 9).
+    """
+    one = factors.select(head)
+    one = one if alpha is None else one.with_alpha(alpha)
+    length = one.q.shape[-2]
+    tiles = [
+        attention(one, score, slice(start, min(start + TILE, length)))[0].detach() for start in range(0, length, TILE)
+    ]
+    return torch.cat(tiles)
+
+
+def head_maps(layer: LayerTrace, score: str, alpha: float | None = None) -> Iterator[Float[Tensor, "row token"]]:
+    """The maps of all heads of a layer, one at a time."""
+    for head in range(layer.factors.q.shape[-3]):
+        yield head_map(layer.factors, head, score, alpha)
+
+
+def mean_over_heads(layer: LayerTrace, score: str, alpha: float | None = None) -> Float[Tensor, "row token"]:
+    """The mean of a layer's maps over its heads, unweighted; rows sum to 1."""
+    total, heads = torch.zeros(()), 0
+    for cells in head_maps(layer, score, alpha):
+        total, heads = cells + total.to(cells), heads + 1
+    return total / heads
+
+
+def rollout(
+    trace: Trace, score: str, layer: int | None = None, alpha: float | None = None
+) -> Float[Tensor, "row token"]:
+    """Attention rollout up to and including ``layer`` (default the last): A_l ... A_1 A_0 with A = (mean + I) / 2.
+
+    The mean is over heads, the identity stands for the residual connection, rows are normalised (Abnar & Zuidema
+    2020, arXiv 2005.00928, section 3). Row i says from which input tokens position i can have got its information,
+    if values and feed-forward did nothing: an accounting of paths, not a measurement.
+    """
+    last = len(trace.layers) - 1 if layer is None else layer
+    if not 0 <= last < len(trace.layers):
+        raise ValueError(f"got layer {layer}, expected 0 to {len(trace.layers) - 1}")
+    total = torch.eye(0)
+    for index, block in enumerate(trace.layers[: last + 1]):
+        mean = mean_over_heads(block, score, alpha)
+        mixed = (mean + torch.eye(len(mean)).to(mean)) / 2
+        mixed = mixed / mixed.sum(-1, keepdim=True)
+        total = mixed if index == 0 else mixed @ total
+    return total

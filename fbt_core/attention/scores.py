@@ -1,0 +1,171 @@
+"""Attention scores on the same factors. To add one: write a function, add a row to ``SCORES``.
+
+Indices: i is a query (row), j a key (column). Every score is (head, row, token), of natural-log units (nats), to be
+softmaxed over j. All scores read the gated q and k (item 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fbt_core.attention.image_distance import image_distance
+from fbt_core.geometry.metric import LowRankMetric
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Everything that the scores of some heads need. Tensors may be batched, (\\*batch, head, ...).
+
+    ``metric`` is after the ceiling and the strength; its rank is 0 in a model without one.
+    """
+
+    q: Float[Tensor, "*head token dim"]
+    k: Float[Tensor, "*head token dim"]
+    v: Float[Tensor, "*head token dim"]
+    metric: LowRankMetric
+    tau: Float[Tensor, " head"]  # temperature, of squared distance
+    omega: Float[Tensor, "*head token"]  # curvature proxy Omega_j = softplus(beta) ||U_j||_F^2, in nats
+    alpha: float  # 0 is the Euclidean score, 1 the Riemannian one
+    causal: bool
+    slopes: Float[Tensor, " head"] | None = None  # ALiBi: - slope |i - j| is added to every score, nats a token
+
+    @property
+    def U(self) -> Float[Tensor, "*head token dim rank"]:
+        """The factors of the metrics g = I + U U^T."""
+        return self.metric.U
+
+    def select(self, head: int) -> Factors:
+        """The factors of one head of an unbatched trace, its axis kept at length 1."""
+        one = slice(head, head + 1)
+        return replace(
+            self, q=self.q[one], k=self.k[one], v=self.v[one], metric=self.metric.head(head), tau=self.tau[one],
+            omega=self.omega[one], slopes=None if self.slopes is None else self.slopes[one],
+        )  # fmt: skip
+
+    def with_alpha(self, alpha: float) -> Factors:
+        """The same factors blended otherwise: a confounded what-if, since alpha is fixed at training (item 9)."""
+        return replace(self, alpha=alpha)
+
+    def with_values(self, v: Tensor) -> Factors:
+        """The same factors with other values, such as transported ones."""
+        return replace(self, v=v)
+
+
+ScoreFunction = Callable[[Factors, slice, slice], Tensor]
+
+
+def euclidean(f: Factors, rows: slice, columns: slice) -> Tensor:
+    """q_i . k_j / sqrt(d): standard dot-product attention."""
+    return f.q[..., rows, :] @ f.k[..., columns, :].mT / math.sqrt(f.q.shape[-1])
+
+
+def l2(f: Factors, rows: slice, columns: slice) -> Tensor:
+    """- ||q_i - k_j||^2 / tau: every metric the identity, no curvature bias."""
+    return -_squared_distance(f.q[..., rows, :], f.k[..., columns, :]) / _per_head(f.tau)
+
+
+def riemannian(f: Factors, rows: slice, columns: slice) -> Tensor:
+    """Items 4 and 6: - (q_i - k_j)^T (g_i + g_j)/2 (q_i - k_j) / tau - Omega_j.
+
+    The two metric terms are squared differences in the r-dimensional images of U_i^T and U_j^T, which costs r more
+    d-wide products a pair: 1 + r times standard attention.
+    """
+    total = _squared_distance(f.q[..., rows, :], f.k[..., columns, :])
+    if f.U.shape[-1]:
+        total = total + (metric_i(f, rows, columns) + metric_j(f, rows, columns)) / 2
+    return -total / _per_head(f.tau) - f.omega[..., None, columns]
+
+
+def homogeneous(f: Factors, rows: slice, columns: slice) -> Tensor:
+    """- (q_i - k_j)^T (I + mean_t A_t) (q_i - k_j) / tau: one metric for all tokens, the sequence's mean; no Omega."""
+    U = f.U.transpose(-3, -2).flatten(-2)  # *head dim (token rank)
+    mean = U @ U.mT / f.U.shape[-3]
+    q, k = f.q[..., rows, :], f.k[..., columns, :]
+    extra = ((q @ mean) * q).sum(-1)[..., :, None] + ((k @ mean) * k).sum(-1)[..., None, :] - 2 * (q @ mean) @ k.mT
+    return -(_squared_distance(q, k) + extra) / _per_head(f.tau)
+
+
+def blended(f: Factors, rows: slice, columns: slice) -> Tensor:
+    """Item 9: (1 - alpha) q_i . k_j / sqrt(d) + alpha s_Riem, alpha that of the factors."""
+    return (1 - f.alpha) * euclidean(f, rows, columns) + f.alpha * riemannian(f, rows, columns)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One way to score a query against a key."""
+
+    name: str
+    title: str
+    formula: str  # LaTeX
+    function: ScoreFunction
+    reads_metric: bool
+
+
+SCORES: dict[str, Score] = {
+    score.name: score
+    for score in (
+        Score("euclidean", "Euclidean", r"q_i \cdot k_j / \sqrt{d}", euclidean, False),
+        Score("l2", "L2", r"-\lVert q_i - k_j \rVert^2 / \tau", l2, False),
+        Score("riemannian", "Riemannian",
+              r"-(q_i - k_j)^\top \tfrac12 (g_i + g_j) (q_i - k_j) / \tau - \Omega_j", riemannian, True),
+        Score("blended", "Blended",
+              r"(1 - \alpha)\, q_i \cdot k_j / \sqrt{d} + \alpha\, s^{\mathrm{Riem}}_{ij}", blended, True),
+        Score("homogeneous", "Homogeneous",
+              r"-(q_i - k_j)^\top (I + \bar A) (q_i - k_j) / \tau", homogeneous, True),
+    )
+}  # fmt: skip
+
+
+def metric_i(f: Factors, rows: slice, columns: slice) -> Tensor:
+    """||U_i^T (q_i - k_j)||^2, the query's own metric."""
+    return image_distance(f.U[..., rows, :, :], f.q[..., rows, :], f.k[..., columns, :])
+
+
+def metric_j(f: Factors, rows: slice, columns: slice) -> Tensor:
+    """||U_j^T (q_i - k_j)||^2, the key's own metric: the same form with the two sides exchanged."""
+    return image_distance(f.U[..., columns, :, :], f.k[..., columns, :], f.q[..., rows, :]).mT
+
+
+def bias(f: Factors, rows: slice, columns: slice) -> Tensor | None:
+    """What is added to any score before the softmax: ALiBi, and - inf above the diagonal of a causal model.
+
+    ``None`` where there is nothing to add. Shape (head, row, column), or (row, column) without ALiBi.
+    """
+    if f.slopes is None and not f.causal:
+        return None
+    i = torch.arange(rows.start, rows.stop, device=f.q.device)[:, None]
+    j = torch.arange(columns.start, columns.stop, device=f.q.device)[None, :]
+    total = f.q.new_zeros(len(i), j.shape[1])
+    if f.slopes is not None:
+        total = total - _per_head(f.slopes) * (i - j).abs()
+    return total.masked_fill(j > i, float("-inf")) if f.causal else total
+
+
+def attention(f: Factors, score: str, rows: slice | None = None) -> Float[Tensor, "*head row token"]:
+    """Softmax over all keys of the score ``score`` for the queries ``rows`` (default all): each row sums to 1.
+
+    Memory O(rows L r); ask for one head (``Factors.select``), and for a part of the rows when L is large.
+    Raises ``KeyError`` for a score that is not in ``SCORES``.
+    """
+    length = f.k.shape[-2]
+    rows = rows or slice(0, length)
+    columns = slice(0, length)
+    logits = SCORES[score].function(f, rows, columns)
+    extra = bias(f, rows, columns)
+    return (logits if extra is None else logits + extra).softmax(-1)
+
+
+def _squared_distance(q: Tensor, k: Tensor) -> Tensor:
+    """||q_i - k_j||^2 by three products, clamped at 0 where rounding would make it negative."""
+    norms = q.square().sum(-1)[..., :, None] + k.square().sum(-1)[..., None, :]
+    return (norms - 2 * q @ k.mT).clamp_min(0)
+
+
+def _per_head(value: Tensor) -> Tensor:
+    return value[:, None, None]
