@@ -1,0 +1,127 @@
+"""The header of a safetensors file, read by our own strict rules before any tensor is touched.
+
+The library accepts duplicate keys (the last one wins) and large headers (memory before refusal); a file that we did
+not make may use either. Nothing here allocates more than the capped header.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from io import BufferedIOBase
+from math import prod
+from typing import Any
+
+from fbt_core.checkpoints.faults import CheckpointError
+
+MOST_HEADER_BYTES = 16 << 20
+MOST_TENSORS = 100_000
+MOST_NAME = 512
+MOST_RANK = 8
+BYTES_OF: dict[str, int] = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
+}  # fmt: skip
+DAMAGED = "The file is damaged or was not written by a safetensors library: fetch or save it again."
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """One tensor's place in the file: dtype as safetensors names it, shape, and its bytes' range in the data part."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """Tensors by name, the string metadata, and where the data part begins."""
+
+    tensors: dict[str, TensorEntry]
+    metadata: dict[str, str]
+    data_start: int
+
+
+def read_header(file: BufferedIOBase, size: int) -> Header:
+    """The checked header of a safetensors file of ``size`` bytes.
+
+    Raises ``CheckpointError`` for a header that is cut, too large, not JSON, repeats a key, or whose tensors do not
+    tile the data part exactly (no overlap, no hole, nothing behind).
+    """
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > size - 8:
+        raise CheckpointError(
+            f"a safetensors file cut short: {size} bytes, and its header alone claims {length}",
+            "the whole file",
+            "Copy or download it again.",
+        )
+    if length > MOST_HEADER_BYTES:
+        raise CheckpointError(f"a header of {length} bytes", f"at most {MOST_HEADER_BYTES}", DAMAGED)
+    entries = _parse(file.read(length))
+    metadata = entries.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise CheckpointError("metadata that is not a table of strings", "strings", DAMAGED)
+    if len(entries) > MOST_TENSORS:
+        raise CheckpointError(f"{len(entries)} tensors", f"at most {MOST_TENSORS}", DAMAGED)
+    tensors = {name: _entry(name, entry) for name, entry in entries.items()}
+    _check_tiling(tensors, size - 8 - length)
+    return Header(tensors, metadata, 8 + length)
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) != len(pairs):
+            raise CheckpointError("a header that names a key twice", "every key once", DAMAGED)
+        return table
+
+    try:
+        value = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError("a safetensors header that is not valid JSON", "JSON", DAMAGED) from error
+    if not isinstance(value, dict):
+        raise CheckpointError("a safetensors header that is no table", "a table of tensors", DAMAGED)
+    return value
+
+
+def _entry(name: str, entry: Any) -> TensorEntry:
+    """One tensor's row, every field of the type and size that it should have."""
+    if not 0 < len(name) <= MOST_NAME:
+        raise CheckpointError(f"a tensor name of {len(name)} characters", f"1 to {MOST_NAME}", DAMAGED)
+    shown = repr(name[:80])
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise CheckpointError(f"tensor {shown} without dtype, shape and data_offsets", "these three", DAMAGED)
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in BYTES_OF:
+        raise CheckpointError(f"tensor {shown} of dtype {str(dtype)[:40]!r}", f"one of {', '.join(BYTES_OF)}", DAMAGED)
+    if not isinstance(shape, list) or len(shape) > MOST_RANK or not all(_is_size(n) for n in shape):
+        raise CheckpointError(f"tensor {shown} of a malformed shape", f"at most {MOST_RANK} sizes", DAMAGED)
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_size(n) for n in offsets):
+        raise CheckpointError(f"tensor {shown} with malformed data_offsets", "two positions", DAMAGED)
+    claimed, held = prod(shape) * BYTES_OF[dtype], offsets[1] - offsets[0]
+    if claimed != held:
+        raise CheckpointError(
+            f"tensor {shown} of {claimed} bytes by its shape and {held} by its place", "equal", DAMAGED
+        )
+    return TensorEntry(dtype, tuple(shape), offsets[0], offsets[1])
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _check_tiling(tensors: dict[str, TensorEntry], data_bytes: int) -> None:
+    end = 0
+    for entry in sorted(tensors.values(), key=lambda entry: (entry.start, entry.stop)):
+        if entry.start != end:
+            raise CheckpointError("tensors that overlap or leave holes in the file", "one after another", DAMAGED)
+        end = entry.stop
+    if end > data_bytes:
+        raise CheckpointError(
+            f"a safetensors file cut short: {data_bytes} of {end} bytes of tensors", "all of them",
+            "Copy or download it again.",
+        )  # fmt: skip
+    if end < data_bytes:
+        raise CheckpointError(f"{data_bytes - end} bytes behind the last tensor", "none", DAMAGED)

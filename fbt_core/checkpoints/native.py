@@ -1,0 +1,156 @@
+"""Our own format: one ``.safetensors`` file with the config, the tokenizer and the training record in its metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+from fbt_core.checkpoints.checkpoint import Checkpoint, Origin
+from fbt_core.checkpoints.faults import CheckpointError
+from fbt_core.checkpoints.header import Header
+from fbt_core.config import FiberBundleConfig
+from fbt_core.model.hollow import hollow
+from fbt_core.tokenizer import Tokenizer, tokenizer_from_json
+
+FORMAT = "fiberscope"
+SCHEMA = "1"
+FLOATS = ("F64", "F32", "F16", "BF16")
+RETRAIN = "Save it again with the version of Fiberscope that made it, or open it with that version."
+
+
+def save(
+    path: Path,
+    config: FiberBundleConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer,
+    training: Mapping[str, Any],
+) -> None:
+    """Write a native checkpoint, whole or not at all: a temporary file in the same folder, synced, then renamed.
+
+    ``training`` is any JSON value table. Raises ``OSError`` when the folder cannot be written.
+    """
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "config": json.dumps(config.to_dict()),
+        "tokenizer": tokenizer.to_json(),
+        "training": json.dumps(training, allow_nan=False),
+        "data_sha256": data_sha256(plain),
+    }
+    write_atomically(path, save_safetensors(plain, metadata=metadata))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """All of ``content`` at ``path``, or what was there before: never half a file, even when killed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def data_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, dtypes, shapes and little-endian values, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def is_native(header: Header) -> bool:
+    """Whether a safetensors header is that of a native checkpoint."""
+    return header.metadata.get("format") == FORMAT
+
+
+def read(content: bytes, header: Header, origin: Origin) -> Checkpoint:
+    """The checked checkpoint of a native file's bytes. Every doubt is a ``CheckpointError``; nothing is executed."""
+    metadata = header.metadata
+    if metadata.get("schema") != SCHEMA:
+        raise CheckpointError(f"schema {metadata.get('schema', '')[:20]!r}", f"schema {SCHEMA!r}", RETRAIN)
+    config = _config(metadata)
+    _check_entries(header, config)
+    tokenizer = tokenizer_from_json(metadata.get("tokenizer", ""))
+    if tokenizer.vocab_size > config.vocab_size:
+        raise CheckpointError(
+            f"a tokenizer of {tokenizer.vocab_size} tokens on an embedding of {config.vocab_size} rows",
+            "a row for each token", RETRAIN,
+        )  # fmt: skip
+    tensors = load_safetensors(content)
+    if data_sha256(tensors) != metadata.get("data_sha256"):
+        raise CheckpointError("tensors whose SHA-256 is not the one in the file", "equal sums", "Copy the file again.")
+    _check_finite(tensors)
+    return Checkpoint(config, tensors, tokenizer, _table(metadata, "training"), origin)
+
+
+def expected_shapes(config: FiberBundleConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors of a config's model, without allocating any of them."""
+    model = hollow(config)
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _config(metadata: Mapping[str, str]) -> FiberBundleConfig:
+    try:
+        return FiberBundleConfig.from_dict(_table(metadata, "config"))
+    except ValueError as error:
+        raise CheckpointError(f"a config with an error ({error})"[:300], "a valid config", RETRAIN) from error
+
+
+def _table(metadata: Mapping[str, str], key: str) -> dict[str, Any]:
+    try:
+        value = json.loads(metadata.get(key, ""))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"metadata {key!r} that is not JSON", "a JSON object", RETRAIN) from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"metadata {key!r} that is a {type(value).__name__}", "a JSON object", RETRAIN)
+    return value
+
+
+def _check_entries(header: Header, config: FiberBundleConfig) -> None:
+    """Names, shapes and dtypes against the config, before a tensor is loaded or a layer counted twice."""
+    if config.layers > len(header.tensors):
+        raise CheckpointError(f"{len(header.tensors)} tensors", f"those of {config.layers} layers", RETRAIN)
+    expected = expected_shapes(config)
+    if missing := sorted(set(expected) - set(header.tensors)):
+        raise CheckpointError(f"a file without {_few(missing)}", f"all {len(expected)} tensors of its config", RETRAIN)
+    if extra := sorted(set(header.tensors) - set(expected)):
+        raise CheckpointError(f"unexpected tensors {_few(extra)}", f"the {len(expected)} of its config", RETRAIN)
+    for name, shape in expected.items():
+        entry = header.tensors[name]
+        if entry.shape != shape:
+            raise CheckpointError(f"{name!r} of shape {entry.shape}", f"{shape} by its config", RETRAIN)
+        if entry.dtype not in FLOATS:
+            raise CheckpointError(f"{name!r} of dtype {entry.dtype}", f"one of {', '.join(FLOATS)}", RETRAIN)
+
+
+def _check_finite(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if bad := int((~tensor.isfinite()).sum()):
+            raise CheckpointError(
+                f"{bad} of {tensor.numel()} values of {name!r} that are NaN or infinite", "finite numbers",
+                "The training run diverged: use an earlier checkpoint.",
+            )  # fmt: skip
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(repr(name[:80]) for name in names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
