@@ -1,0 +1,16 @@
+"""The command line: ``python -m fbt_core COMMAND``."""
+
+from __future__ import annotations
+
+import typer
+
+from fbt_core.commands.maps import maps
+from fbt_core.commands.trace import trace
+from fbt_core.training.command import train
+
+app = typer.Typer(help="The geometry inside a transformer.", no_args_is_help=True, pretty_exceptions_enable=False)
+for command in (trace, maps, train):
+    app.command()(command)
+
+if __name__ == "__main__":
+    app(prog_name="python -m fbt_core")

@@ -1,0 +1,1 @@
+"""The commands of ``python -m fbt_core``, one file each."""
