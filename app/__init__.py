@@ -1,0 +1,1 @@
+"""The browser app: everything between a page and ``fbt_core``."""

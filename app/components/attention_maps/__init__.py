@@ -1,0 +1,109 @@
+"""Two attention maps and their difference on linked canvases (``attention_maps.js``): this file packs the bytes.
+
+A message is four bytes of length, a JSON header, the selected row of both maps in float32, and the zlib-compressed
+cells. A cell is a uint16 code: the square root of value / peak in 65,534 steps (finer where attention is small, off
+by at most peak / 65,534), 65,535 where not finite. A causal map sends only its lower triangle. High bytes stand
+before low bytes, since they compress far better apart. The difference is computed in the browser.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from streamlit.components.v2 import component
+
+from app.figures import theme
+from app.figures.maps import MapPanels, stops
+
+HERE = Path(__file__).parent
+
+HTML = """
+<div class="maps">
+  <div class="heading"><span></span><span class="note"></span></div>
+  <div class="panels">
+    <div><canvas tabindex="0" role="img" aria-label="attention map, left score"></canvas></div>
+    <div><canvas tabindex="0" role="img" aria-label="attention map, right score"></canvas></div>
+    <div><canvas tabindex="0" role="img" aria-label="difference of the two attention maps"></canvas></div>
+  </div>
+  <div class="legend"></div>
+  <div class="foot">
+    <output class="readout"></output>
+    <button name="reset" title="Show the whole map (double click or 0)">Whole map</button>
+    <button name="png" title="What is seen, at this zoom, three pixels a CSS pixel">PNG</button>
+    <button name="svg" title="What is seen, at this zoom; the cells are an embedded raster">SVG</button>
+  </div>
+</div>
+"""
+
+NOT_FINITE = 65535
+CODES = 65534
+
+_component = component(
+    "fiberscope_attention_maps",
+    html=HTML,
+    css=(HERE / "attention_maps.css").read_text(encoding="utf-8"),
+    js="\n".join((HERE / name).read_text(encoding="utf-8") for name in ("pens.js", "attention_maps.js")),
+)
+
+
+def attention_maps(maps: MapPanels, key: str) -> tuple[int, int] | None:
+    """Draw the maps; returns the (query, key) token numbers that were clicked in this script run, or None."""
+    result = _component(key=key, data=pack(maps), on_picked_change=lambda: None)
+    picked = result.picked
+    if not picked:
+        return None
+    numbers = maps.numbers
+    row, column = (min(int(index), len(numbers) - 1) for index in picked)
+    return numbers[row], numbers[column]
+
+
+def pack(maps: MapPanels) -> bytes:
+    """The message of a ``MapPanels``."""
+    cells = [encode(map_, maps.allowed) for map_ in (maps.left, maps.right)]
+    body = zlib.compress(b"".join(code for _, code in cells), 1)
+    header = json.dumps(_header(maps, [peak for peak, _ in cells], body), separators=(",", ":")).encode()
+    exact = b"" if maps.selected is None else _rows(maps, maps.selected)
+    return struct.pack("<I", len(header)) + header + exact + body
+
+
+def encode(cells: np.ndarray, allowed: np.ndarray) -> tuple[float, bytes]:
+    """The peak, and the codes of the allowed cells, row by row: all high bytes, then all low bytes."""
+    values = np.asarray(cells, np.float32)[allowed]
+    finite = np.isfinite(values)
+    peak = float(values[finite].max(initial=0.0)) or 1.0
+    codes = np.full(values.shape, NOT_FINITE, "<u2")
+    codes[finite] = np.rint(np.sqrt(np.clip(values[finite], 0, None) / peak) * CODES)
+    return peak, (codes >> 8).astype(np.uint8).tobytes() + codes.astype(np.uint8).tobytes()
+
+
+def _rows(maps: MapPanels, row: int) -> bytes:
+    return np.stack([maps.left[row], maps.right[row]]).astype("<f4").tobytes()
+
+
+def _header(maps: MapPanels, peaks: list[float], body: bytes) -> dict[str, Any]:
+    left, right = (np.asarray(values, np.float64) for values in maps.entropy)
+    entropy = [left, right, right - left]
+    scales = [np.nanmax([_most(left), _most(right)]), _most(entropy[2])]
+    return {
+        "tokens": list(maps.tokens), "numbers": list(maps.numbers),
+        "causal": maps.causal, "titles": list(maps.all_titles),
+        "heading": maps.heading, "note": maps.note, "name": maps.name, "unit": maps.unit, "colour": maps.colour,
+        "ceiling": maps.top(), "difference_ceiling": maps.difference_top(), "peaks": peaks,
+        "entropy": [[round(float(x), 5) if np.isfinite(x) else None for x in values] for values in entropy],
+        "entropy_scale": [float(scale) for scale in scales],
+        "selected": maps.selected, "exact": maps.selected, "expected": [list(pair) for pair in maps.expected],
+        "expected_name": maps.expected_name, "not_finite": maps.not_finite,
+        "sequential": stops(theme.SEQUENTIAL), "diverging": stops(theme.DIVERGING),
+        "digest": hashlib.sha256(body).hexdigest()[:16] + repr(peaks),
+    }  # fmt: skip
+
+
+def _most(values: np.ndarray) -> float:
+    finite = np.abs(values[np.isfinite(values)])
+    return float(finite.max(initial=0.0))

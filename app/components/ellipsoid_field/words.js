@@ -1,0 +1,137 @@
+/* Every word and line around the glyphs, through either pen: heading, walls, axes, token labels, colour bar. */
+
+const TITLE = 15, SMALL = 12, TINY = 11;
+
+/* Where the scene goes: below the heading, above the colour bar. The heading's lines are kept for drawHeading. */
+function layOut(pen, header, width, height) {
+  header.lines = wrap(pen, header.description, width - 24, SMALL);
+  const top = 30 + (header.note ? 17 : 0) + 15 * header.lines.length;
+  const margin = Math.min(60, 0.1 * width); // for ticks and names of the axes
+  return { x: margin, y: top + 8, width: width - 2 * margin, height: Math.max(60, height - top - 100) };
+}
+
+function drawHeading(pen, header, width) {
+  pen.text(header.title, 12, 22, { size: TITLE, weight: 600 });
+  let y = 39;
+  if (header.note) {
+    pen.text(header.note, 12, y, { size: SMALL, weight: 600, colour: pen.theme.accent });
+    y += 17;
+  }
+  header.lines.forEach((line, index) => pen.text(line, 12, y + 15 * index, { size: SMALL, opacity: 0.8 }));
+}
+
+function drawScale(pen, { table, header }, stage, height) {
+  const { title, range, missing } = header.colour;
+  const [x, y, width] = [12, height - 34, Math.min(230, 0.55 * stage.width)];
+  const stops = Array.from({ length: 18 }, (_, k) => `rgb(${table.slice(45 * k, 45 * k + 3).join(' ')})`); // each 15th
+  pen.text(title, x, y - 6, { size: SMALL, weight: 600 });
+  pen.gradient(x, y, width, 9, stops);
+  [[0, 'left'], [0.5, 'center'], [1, 'right']].forEach(([share, align]) => {
+    const value = range[0] + share * (range[1] - range[0]);
+    pen.text(number(value, 3), x + share * width, y + 22, { size: TINY, align });
+  });
+  if (missing) {
+    pen.box(x + width + 14, y, 9, 9, 'rgb(153 153 153)');
+    pen.text(`${missing} not a number`, x + width + 28, y + 9, { size: TINY });
+  }
+}
+
+/* The three walls behind the glyphs, ruled at round numbers that are equally far apart on all axes. */
+function surroundings({ box: [low, high] }, lens) {
+  const middle = low.map((l, k) => (l + high[k]) / 2);
+  const behind = middle.map((m, k) => (lens.eye[k] > m ? low[k] : high[k]));
+  const before = middle.map((_, k) => low[k] + high[k] - behind[k]);
+  const extent = Math.max(...low.map((l, k) => high[k] - l));
+  const decade = 10 ** Math.floor(Math.log10(extent / 7));
+  const step = decade * [1, 2, 5, 10].find((digit) => extent / (digit * decade) <= 7);
+  const ticks = low.map((l, k) => {
+    const first = Math.ceil(l / step - 1e-9);
+    const count = Math.max(0, Math.floor(high[k] / step + 1e-9) - first + 1);
+    return Array.from({ length: count }, (_, i) => (first + i) * step);
+  });
+  const [grid, frame] = [[], []];
+  [[0, 1, 2], [1, 2, 0], [2, 0, 1]].forEach(([wall, a, b]) => {
+    [[a, b], [b, a]].forEach(([along, across]) => {
+      const rule = (at) => [low, high].map((end) => {
+        const point = [];
+        [point[wall], point[along], point[across]] = [behind[wall], end[along], at];
+        return point;
+      });
+      ticks[across].forEach((at) => grid.push(...rule(at)));
+      frame.push(...rule(low[across]), ...rule(high[across]));
+    });
+  });
+  return { walls: [{ points: grid, strength: 0.1 }, { points: frame, strength: 0.3 }], behind, before, middle, ticks };
+}
+
+/* Each axis is named along an outer edge of the walls, away from the middle of the picture. */
+function drawAxes(pen, header, lens, width, { behind, before, middle, ticks }) {
+  const [low, high] = header.box;
+  const at = (axis, value, point) => point.map((x, k) => (k === axis ? value : x));
+  const left = (p, q) => (lens.project(at(2, middle[2], p))[0] < lens.project(at(2, middle[2], q))[0] ? p : q);
+  const edges = [[0, before[1], behind[2]], [before[0], 0, behind[2]],
+    left([before[0], behind[1], 0], [behind[0], before[1], 0])];
+  const heart = lens.project(middle);
+  edges.forEach((edge, axis) => {
+    const [start, end, half] = [low[axis], high[axis], middle[axis]].map((value) => lens.project(at(axis, value, edge)));
+    const along = [end[0] - start[0], end[1] - start[1]];
+    const length = Math.hypot(...along);
+    if (length < 30 || half[2] <= 0) return;
+    let away = [-along[1] / length, along[0] / length];
+    if (away[0] * (half[0] - heart[0]) + away[1] * (half[1] - heart[1]) < 0) away = away.map((x) => -x);
+    const align = Math.abs(away[0]) < 0.35 ? 'center' : away[0] < 0 ? 'right' : 'left';
+    const every = Math.ceil((26 * ticks[axis].length) / length);
+    ticks[axis].filter((_, k) => k % every === 0).forEach((value) => {
+      const [x, y] = lens.project(at(axis, value, edge));
+      pen.line(x, y, x + 4 * away[0], y + 4 * away[1], 0.5);
+      pen.text(number(value, 3), x + 9 * away[0], y + 9 * away[1] + 4, { size: TINY, align, opacity: 0.7 });
+    });
+    // The upright axis is named above its upper end: beside it, the name would need a wide margin.
+    const upper = start[1] < end[1] ? start : end;
+    const [x, y, side] = axis === 2 ? [upper[0], upper[1] - 12, 'center']
+      : [half[0] + 34 * away[0], half[1] + 26 * away[1] + 4, align];
+    const room = pen.measure(header.axes[axis], SMALL);
+    const lead = { left: 0, center: room / 2, right: room }[side];
+    const inside = Math.max(lead + 8, Math.min(width - 8 - room + lead, x));
+    pen.text(header.axes[axis], inside, y, { size: SMALL, align: side });
+  });
+  const { centre, radius } = header.witness;
+  const [x, y, depth] = lens.project(centre);
+  const above = y - (lens.focal * radius) / depth - 6;
+  pen.text(header.witness.label, x, above, { size: TINY, align: 'center', opacity: 0.85 });
+}
+
+/* Labels where there is room, near tokens first; the selected one always. */
+function drawLabels(pen, { header, centres, axes }, glyphs, lens, selected) {
+  const places = glyphs.tokens.map((token) => {
+    const [x, y, depth] = lens.project(centres.subarray(3 * token, 3 * token + 3));
+    const vector = (k) => axes.subarray(9 * token + 3 * k, 9 * token + 3 * k + 3);
+    const reach = (side) => Math.hypot(...[0, 1, 2].map((k) => dot(vector(k), side))) * (lens.focal / depth);
+    return { token, x, y, depth, wide: reach(lens.right), high: reach(lens.up) };
+  }).filter(({ depth }) => depth > 0);
+  places.sort((a, b) => (b.token === selected) - (a.token === selected) || a.depth - b.depth);
+  const glyphBoxes = places.map(({ token, x, y, wide, high }) => (
+    { token, box: [x - 0.8 * wide, y - 0.8 * high, x + 0.8 * wide, y + 0.8 * high] }));
+  const taken = [];
+  const depths = places.map(({ depth }) => depth);
+  const [near, far] = [Math.min(...depths), Math.max(...depths)];
+  places.forEach(({ token, x, y, depth, wide, high }) => {
+    const chosen = token === selected;
+    if (!header.labels && !chosen) return;
+    const string = visible(header.tokens[token], chosen ? 24 : 14);
+    const style = { size: SMALL, weight: chosen ? 700 : 500 };
+    const width = pen.measure(string, style.size, style.weight);
+    const spots = [[x + wide + 4, y + 4], [x - wide - 4 - width, y + 4],
+      [x - width / 2, y - high - 5], [x - width / 2, y + high + 14]];
+    const clear = (boxes) => ([left, base]) => !boxes.some(([l, t, r, b]) =>
+      left < r && left + width > l && base - 11 < b && base + 3 > t);
+    const vacant = spots.filter(clear(taken)); // of other labels; best if no other glyph is there either
+    const others = glyphBoxes.filter((glyph) => glyph.token !== token).map(({ box }) => box);
+    const free = vacant.find(clear(others)) ?? vacant[0]
+      ?? (chosen ? spots[0] : null);
+    if (!free) return;
+    taken.push([free[0] - 2, free[1] - 12, free[0] + width + 2, free[1] + 4]);
+    const opacity = chosen ? 1 : 1 - 0.5 * ((depth - near) / (far - near || 1));
+    pen.text(string, ...free, { ...style, opacity, colour: chosen ? pen.theme.accent : pen.theme.text });
+  });
+}

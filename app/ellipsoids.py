@@ -1,0 +1,174 @@
+"""What the ellipsoid page shows: its choices, and how they and a side become an ``EllipsoidView``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from app import token_measures
+from app.figures.ellipsoids import LABELLED, EllipsoidView, table
+from app.view import Side, View
+from fbt_core.geometry.drawn_space import BASES, SPACES, basis
+from fbt_core.geometry.ellipsoid import SHAPES, EllipsoidField, trace_field
+from fbt_core.measures import MEASURES
+
+T = TypeVar("T")
+
+HOVERED = ("trace_k", "logdet_g", "anisotropy", "omega", "torsion_norm")
+"""Measures told of a token besides the one that colours it: all of them cheap."""
+
+GLYPHS = ("unit ball", "dual glyph")
+
+SIZES = (0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the page's own controls say."""
+
+    space: str  # a key of SPACES
+    shape: str  # a key of SHAPES
+    dual: bool
+    base: str  # one of BASES
+    colour: str  # a key of token_measures.CHOICES
+    roomy: bool  # one frame for all layers
+    size: float  # glyphs are drawn so much larger than the stage's scale
+    labels: bool
+    shared: bool  # B in A's directions
+
+    @property
+    def alike(self) -> bool:
+        """Whether all layers have one glyph scale. Residuals grow with depth, often tenfold: there it is an option."""
+        return SPACES[self.space].per_head or self.roomy
+
+
+def choose(view: View) -> Choice:
+    """The toolbar. Its choices are in the URL, so a copied link shows the same field."""
+    metric = any(side.has_metric for side in view.sides)
+    few = max(len(side.tokens) for side in view.sides) <= LABELLED
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        space = _pick("Positions", "space", SPACES, "keys", 150)
+        shape = _pick("Drawn of each metric", "shape", SHAPES, "metric frame", 170)
+        glyph = _pick("Glyph", "glyph", GLYPHS, "unit ball", 150)
+        colours = token_measures.CHOICES
+        usual = "anisotropy" if metric else token_measures.LOSS
+        colour = _pick("Colour", "tint", colours, usual, 290, colours.__getitem__)
+        with st.popover("More"):
+            base = _pick("Directions", "base", BASES, "shared PCA", 240)
+            roomy = _pick("Frame", "frame", ("this layer", "all layers"), "this layer", 240) == "all layers"
+            size = _pick("Glyph size", "size", SIZES, 1.0, 240, lambda factor: f"{factor:g} times")
+            labels = st.toggle("Token labels", value=few, key=f"labels-{few}", persist_state="session")
+            shared = _one_basis(view, space)
+    return Choice(space, shape, glyph == "dual glyph", base, colour, roomy, size, labels, shared)
+
+
+def _one_basis(view: View, space: str) -> bool:
+    """Whether B is drawn along A's directions: possible where the widths agree."""
+    if len({SPACES[space].positions(side.trace.layers[0], 0).shape[1] for side in view.sides}) > 1:
+        return False
+    help_ = "Two models have no axes in common: this is a choice, not an alignment."
+    return view.compare and st.toggle("A's directions for B too", key="along-a", help=help_, persist_state="session")
+
+
+def _pick(label: str, key: str, options: Iterable[T], default: T, width: int, title: Callable[[T], str] = str) -> T:
+    """A select box bound to the URL; a value that is not offered falls back to the default."""
+    known = list(options)
+    if st.session_state.get(key, default) not in known:
+        del st.session_state[key]
+    return st.selectbox(
+        label, known, index=known.index(default), key=key, format_func=title, bind="query-params", width=width,
+        persist_state="session",
+    )  # fmt: skip
+
+
+def views(view: View, choice: Choice) -> list[EllipsoidView]:
+    """One view a side: the same scale, room and colour range, so that two sides may be compared."""
+    fields = [_field(side, choice, view.a) for side in view.sides]
+    stage = fields[0].stage
+    for other in fields[1:]:
+        stage = stage.joined(other.stage)
+    stage = stage.enlarged(choice.size)
+    values, ranges = zip(*(_coloured(side, choice) for side in view.sides), strict=True)
+    limits = min(low for low, _ in ranges), max(high for _, high in ranges)
+    return [
+        _view(view, side, choice, field.on(stage), value, limits)
+        for side, field, value in zip(view.sides, fields, values, strict=True)
+    ]
+
+
+def _field(side: Side, choice: Choice, first: Side) -> EllipsoidField:
+    """The glyphs of a side's layer and head, cached; along A's directions they are made afresh."""
+    options = {
+        "layer": side.layer,
+        "space": choice.space,
+        "head": side.head,
+        "shape": choice.shape,
+        "dual": choice.dual,
+    }
+    if choice.shared and side is not first:
+        along = basis(first.trace, choice.base, choice.space, first.layer, first.head)
+        return trace_field(side.trace, **options, along=replace(along, name=f"{along.name} of A"))
+    return side.derived(trace_field, **options, base=choice.base)
+
+
+def _view(
+    view: View, side: Side, choice: Choice, field: EllipsoidField, values: np.ndarray, limits: tuple[float, float]
+) -> EllipsoidView:
+    """Words and measures added to a field."""
+    others = [name for name in HOVERED if name != choice.colour] if side.has_metric else []
+    extras = {token_measures.CHOICES[name]: _by_layer(side, choice, name)[side.layer] for name in others}
+    if side.has_metric:
+        extras["Leading eigenvector in view (share)"] = field.in_view
+    return EllipsoidView(
+        field, side.tokens, values, _title(choice), limits, f"{side.title}: {field.where}", extras,
+        side.what_if, view.mapping, view.token, choice.labels,
+        f"ellipsoids-{side.name}-{choice.space}-layer{side.layer}",
+    )  # fmt: skip
+
+
+def _title(choice: Choice) -> str:
+    """The colour bar's title, with the unit."""
+    title = token_measures.CHOICES[choice.colour]
+    return title if SPACES[choice.space].per_head or choice.colour == token_measures.LOSS else f"{title}, mean of heads"
+
+
+def _coloured(side: Side, choice: Choice) -> tuple[np.ndarray, tuple[float, float]]:
+    """(L,) values of the colour measure, and its range over all layers: a colour means the same at every depth."""
+    if choice.colour == token_measures.LOSS:
+        values = every = token_measures.values(side, choice.colour)
+    else:
+        every = _by_layer(side, choice, choice.colour)
+        values = every[side.layer]
+    finite = every[np.isfinite(every)]
+    return values, (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+
+
+def _by_layer(side: Side, choice: Choice, name: str) -> np.ndarray:
+    """(layer, L): a measure of this side's head, or its mean over heads for the residual stream."""
+    if SPACES[choice.space].per_head:
+        return side.reading(name, head=side.head).values[:, 0]
+    return side.reading(name).values.mean(1)
+
+
+def caption(choice: Choice, field: EllipsoidField) -> str:
+    """The equation of the glyph and of its colour."""
+    colour = token_measures.LOSS_CAPTION
+    if choice.colour in MEASURES:
+        row = MEASURES[choice.colour]
+        colour = f"${row.symbol} = {row.equation}$, its range over all layers"
+    where = r"$G = I + \mathrm{blockdiag}_h(U_h U_h^\top)$" if choice.space == "residual" else r"$g = I + U U^\top$"
+    return (
+        f"{where}; drawn is ${field.equation}$, with $P$ the drawn directions, at each token's position relative to "
+        f"the mean token. Colour: {colour}. The grey sphere is the unit ball of $g = I$ at the same scale. Drag turns, "
+        "shift-drag moves, wheel zooms, double click shows all; a click selects the token everywhere."
+    )
+
+
+def both(shown: list[EllipsoidView], titles: list[str]) -> pd.DataFrame:
+    """The tables of all sides, one under the other."""
+    return pd.concat([table(view).assign(checkpoint=title) for view, title in zip(shown, titles, strict=True)])

@@ -1,0 +1,139 @@
+"""All heads of all layers: what the atlas component draws, its Plotly twin, the ranked table; the score's terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from app.figures import theme
+from app.figures.maps import bent
+
+GAP = 0.06
+"""Between two tiles of the twin, in tiles."""
+
+
+@dataclass(frozen=True)
+class HeadAtlas:
+    """One tile a head: a max-pooled map of n x n cells, or one number (n = 1)."""
+
+    cells: np.ndarray  # (layer, head, n, n) float32, NaN where not finite
+    causal: bool  # the cells above a tile's diagonal are masked
+    readings: np.ndarray  # (layer, head): what the cursor reads out
+    readings_name: str
+    chosen: tuple[int, int]
+    title: str
+    unit: str
+    name: str = "head-atlas"
+    note: str = ""
+    colour: str = "sqrt"
+    diverging: bool = False
+    ceiling: float | None = None
+
+    @property
+    def shown(self) -> np.ndarray:
+        """The cells with NaN where they are masked."""
+        masked = np.triu(np.ones(self.cells.shape[-2:], dtype=bool), 1) & self.causal
+        return np.where(masked, np.float32(np.nan), self.cells)
+
+    def top(self) -> float:
+        """The ceiling of the colour scale: given, or the largest magnitude."""
+        finite = np.abs(self.shown[np.isfinite(self.shown)])
+        return self.ceiling or float(finite.max(initial=0.0)) or 1.0
+
+
+def atlas_figure(atlas: HeadAtlas, dark: bool = False) -> go.Figure:
+    """The twin: one heat map in which tiles are one unit wide, layers from left to right, heads from top to bottom."""
+    layers, heads, count, _ = atlas.cells.shape
+    inside = np.linspace(-0.5 + GAP / 2, 0.5 - GAP / 2, count + 1)
+    mosaic = np.full((heads * (count + 1), layers * (count + 1)), np.nan, np.float32)
+    for layer in range(layers):
+        for head in range(heads):
+            top, left = head * (count + 1), layer * (count + 1)
+            mosaic[top : top + count, left : left + count] = atlas.shown[layer, head]
+    x, y = (np.concatenate([place + inside for place in range(number)]) for number in (layers, heads))
+    figure = go.Figure(
+        go.Heatmap(z=mosaic[:-1, :-1], x=x, y=y, coloraxis="coloraxis", hoverongaps=False,
+                   hovertemplate="layer %{x:.0f}, head %{y:.0f}<br>%{z:.4f}<extra></extra>")
+    )  # fmt: skip
+    layer, head = atlas.chosen
+    figure.add_shape(type="rect", x0=layer - 0.5, x1=layer + 0.5, y0=head - 0.5, y1=head + 0.5,
+                     line={"color": theme.CATEGORIES[1], "width": 3})  # fmt: skip
+    scale = theme.DIVERGING if atlas.diverging else theme.SEQUENTIAL
+    low = -atlas.top() if atlas.diverging else 0
+    bar = {"title": {"text": theme.label(f"{atlas.unit} ({atlas.colour} colour)"), "side": "right"}, "thickness": 10}
+    figure.update_layout(
+        coloraxis={
+            "colorscale": bent(scale, atlas.colour, atlas.diverging), "cmin": low, "cmax": atlas.top(), "colorbar": bar,
+        },
+        title_text=theme.label(f"{atlas.title} — {atlas.note}" if atlas.note else atlas.title), height=110 + 90 * heads,
+    )  # fmt: skip
+    figure.update_xaxes(title_text="layer", dtick=1, range=[-0.5, layers - 0.5], showgrid=False, constrain="domain")
+    figure.update_yaxes(
+        title_text="head", dtick=1, range=[heads - 0.5, -0.5], showgrid=False, scaleanchor="x", constrain="domain"
+    )
+    return theme.dress(figure, dark)
+
+
+def ranked(columns: dict[str, np.ndarray]) -> pd.DataFrame:
+    """One row a head from (layer, head) arrays, sorted by the first column, largest first; not-finite rows last."""
+    first = next(iter(columns.values()))
+    layer, head = np.indices(first.shape).reshape(2, -1)
+    frame = pd.DataFrame({"layer": layer, "head": head} | {name: values.ravel() for name, values in columns.items()})
+    return frame.sort_values(next(iter(columns)), ascending=False, kind="stable", ignore_index=True)
+
+
+def shares_figure(shares: dict[str, np.ndarray], terms: tuple[str, ...], heading: str, dark: bool = False) -> go.Figure:
+    """The share of each term in the row-centred variance of the score, one bar a term and checkpoint."""
+    figure = go.Figure()
+    for index, (name, values) in enumerate(shares.items()):
+        figure.add_bar(
+            y=list(terms), x=values, orientation="h", name=theme.label(name), text=[f"{value:.3f}" for value in values],
+            textposition="outside", cliponaxis=False, showlegend=len(shares) > 1,
+            marker={"color": theme.CATEGORIES[index], "pattern": {"shape": ["", "/"][index % 2]}},
+        )  # fmt: skip
+    everything = np.concatenate([np.zeros(1), *[values[np.isfinite(values)] for values in shares.values()]])
+    low, high = float(everything.min()), max(float(everything.max()), 0.05)
+    room = 0.18 * (high - low)
+    figure.add_vline(x=0, line={"color": theme.MUTED[dark], "width": 1})
+    figure.update_xaxes(
+        title_text="share of the row-centred variance of the score", range=[low - room * (low < 0), high + room]
+    )
+    figure.update_yaxes(autorange="reversed", title_text="term")
+    figure.update_layout(title_text=theme.label(heading), height=330, bargap=0.35)
+    return theme.dress(figure, dark)
+
+
+def terms_figure(
+    terms: dict[str, np.ndarray], tokens: tuple[str, ...], heading: str, note: str = "", dark: bool = False
+) -> go.Figure:
+    """Each term of the score as a map, minus its mean over the keys in sight of the row; one scale symmetric about 0.
+
+    ``terms`` maps a title to (n, n) float32, NaN where masked; ``tokens`` labels the n rows and columns.
+    """
+    titles = [theme.label(title) for title in terms]
+    figure = make_subplots(1, len(terms), subplot_titles=titles, horizontal_spacing=0.02, shared_yaxes=True)
+    finite = np.concatenate([np.abs(cells[np.isfinite(cells)]) for cells in terms.values()] + [np.zeros(1)])
+    top = float(finite.max()) or 1.0
+    for column, cells in enumerate(terms.values(), start=1):
+        figure.add_heatmap(
+            z=cells, coloraxis="coloraxis", hoverongaps=False, row=1, col=column,
+            hovertemplate="query %{y}, key %{x}<br>%{z:+.4f} nats<extra></extra>",
+        )  # fmt: skip
+    ticks = theme.ticks(tokens, 15)
+    low, high = ticks.pop("range")
+    figure.update_xaxes(**ticks, range=[low, high], matches="x", tickangle=-90, constrain="domain", showgrid=False)
+    figure.update_yaxes(**ticks, range=[high, low], matches="y", constrain="domain", showgrid=False)
+    for column in range(1, len(terms) + 1):
+        figure.update_yaxes(scaleanchor=f"x{column if column > 1 else ''}", col=column)
+    figure.update_xaxes(title_text="key j (token)", row=1, col=(len(terms) + 1) // 2)
+    figure.update_yaxes(title_text="query i (token)", col=1)
+    bar = {"title": {"text": "nats (signed sqrt colour)", "side": "right"}, "thickness": 10}
+    figure.update_layout(
+        coloraxis={"colorscale": bent(theme.DIVERGING, "sqrt", True), "cmin": -top, "cmax": top, "colorbar": bar},
+        title_text=theme.label(f"{heading} — {note}" if note else heading), height=400, margin={"t": 80},
+    )  # fmt: skip
+    return theme.dress(figure, dark)

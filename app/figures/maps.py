@@ -1,0 +1,271 @@
+"""Attention maps: what the canvas component draws, and its Plotly twin for export and notebooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import plotly.colors
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from app.figures import theme
+from fbt_core.attention.pooling import max_pool
+
+COLOURS = {"sqrt": "square root", "linear": "linear", "log": "log"}
+"""Colour scales, the first is the default: attention in linear colour is nearly black."""
+
+FLOOR = 1e-4
+"""Of the ceiling: where the log colour scale ends."""
+
+TWIN_CELLS = 512
+"""Cells a side of the Plotly twin; a longer map is max-pooled."""
+
+UNIT = "attention weight, rows sum to 1"
+
+
+@dataclass(frozen=True)
+class MapPanels:
+    """Two maps of one sequence and all that is said about them; the third panel is right minus left."""
+
+    left: np.ndarray  # (L, L) float32, rows are queries; cells j > i are not read when causal
+    right: np.ndarray
+    titles: tuple[str, str]
+    tokens: tuple[str, ...]
+    causal: bool
+    entropy: tuple[np.ndarray, np.ndarray]  # (L,) each, nats
+    heading: str = ""  # such as "Layer 2, head 1"
+    name: str = "attention"  # of files
+    note: str = ""  # a what-if
+    colour: str = "sqrt"  # a key of COLOURS
+    unit: str = UNIT
+    selected: int | None = None
+    expected: tuple[tuple[int, int], ...] = ()  # (query, key) pairs that a head should attend to
+    expected_name: str = "expected by the grammar"
+    positions: tuple[int, ...] = ()  # the token number of each row; 0, 1, ... unless cut or pooled
+    ceiling: float | None = None  # of the colour scale, so that several figures share one
+    difference_ceiling: float | None = None
+    difference_title: str = ""  # right title minus left title, unless given
+
+    def __post_init__(self) -> None:
+        shape = (len(self.tokens), len(self.tokens))
+        if self.left.shape != shape or self.right.shape != shape:
+            raise ValueError(f"got maps of shape {self.left.shape} and {self.right.shape}, expected {shape}")
+        if self.colour not in COLOURS:
+            raise ValueError(f"got colour scale {self.colour!r}, expected one of {', '.join(COLOURS)}")
+
+    @property
+    def difference(self) -> np.ndarray:
+        """Right minus left."""
+        return self.right - self.left
+
+    @property
+    def all_titles(self) -> tuple[str, str, str]:
+        """Of the three panels."""
+        return (*self.titles, self.difference_title or f"{self.titles[1]} − {self.titles[0]}")
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The token number of each row."""
+        return self.positions or tuple(range(len(self.tokens)))
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """(L, L) bool: False in a causal map's future."""
+        return np.tri(len(self.tokens), dtype=bool) if self.causal else np.ones(self.left.shape, dtype=bool)
+
+    @property
+    def not_finite(self) -> int:
+        """How many allowed cells of the two maps are NaN or infinite."""
+        return int(sum((~np.isfinite(cells[self.allowed])).sum() for cells in (self.left, self.right)))
+
+    def top(self) -> float:
+        """The ceiling of the sequential scale: given, or the largest cell of both maps."""
+        return self.ceiling or max(_largest(cells, self.allowed) for cells in (self.left, self.right))
+
+    def difference_top(self) -> float:
+        """The half-width of the diverging scale, symmetric about 0."""
+        return self.difference_ceiling or _largest(self.difference, self.allowed)
+
+
+def _largest(cells: np.ndarray, allowed: np.ndarray) -> float:
+    """The largest finite magnitude of the allowed cells, 1 if that is 0 or there is none."""
+    chosen = np.abs(cells[allowed])
+    chosen = chosen[np.isfinite(chosen)]
+    return float(chosen.max()) if chosen.size and chosen.max() > 0 else 1.0
+
+
+def cut(panels: MapPanels, start: int, stop: int) -> MapPanels:
+    """The exact square of the tokens from ``start`` to before ``stop``."""
+    inside = slice(start, stop)
+    expected = tuple((i - start, j - start) for i, j in panels.expected if start <= min(i, j) and max(i, j) < stop)
+    chosen = panels.selected
+    return replace(
+        panels, left=panels.left[inside, inside], right=panels.right[inside, inside], tokens=panels.tokens[inside],
+        positions=panels.numbers[inside], expected=expected, ceiling=panels.top(),
+        difference_ceiling=panels.difference_top(),
+        entropy=(panels.entropy[0][inside], panels.entropy[1][inside]),
+        selected=chosen - start if chosen is not None and start <= chosen < stop else None,
+    )  # fmt: skip
+
+
+def pooled(panels: MapPanels, bins: int) -> MapPanels:
+    """At most ``bins`` rows: each cell is the largest of its bin, each entropy the mean, and the heading says so.
+
+    The difference is then one of maxima, not the largest difference.
+    """
+    if len(panels.tokens) <= bins:
+        return panels
+    both = [max_pool(cells, bins, panels.causal) for cells in (panels.left, panels.right)]
+    edges = both[0].edges.astype(int)
+    starts, place = edges[:-1], lambda t: int(np.searchsorted(edges, t, side="right")) - 1
+    counts = np.diff(edges)
+    first, second = (np.add.reduceat(values, starts) / counts for values in panels.entropy)
+    return replace(
+        panels, left=both[0].values, right=both[1].values, tokens=tuple(panels.tokens[t] for t in starts),
+        positions=tuple(panels.numbers[t] for t in starts), entropy=(first, second),
+        expected=tuple(sorted({(place(i), place(j)) for i, j in panels.expected})),
+        selected=None if panels.selected is None else place(panels.selected),
+        heading=f"{panels.heading} (each cell the maximum over {both[0].factor:.3g} x {both[0].factor:.3g} tokens)",
+    )  # fmt: skip
+
+
+def attention_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
+    """Left, right and difference as heat maps with one zoom, max-pooled to at most ``TWIN_CELLS`` cells a side.
+
+    The numbers in the figure are the attention weights themselves: a colour scale other than linear bends the
+    colours, not the data. Masked cells are NaN and so take the page's colour.
+    """
+    titles = [theme.label(title) for title in panels.all_titles]
+    figure = make_subplots(1, 3, subplot_titles=titles, horizontal_spacing=0.075, shared_yaxes=True)
+    for column, cells in enumerate((panels.left, panels.right, panels.difference), start=1):
+        pool = max_pool(cells, TWIN_CELLS, panels.causal, magnitude=column == 3)
+        edges = pool.edges - 0.5
+        heat = go.Heatmap(
+            z=np.where(pool.masked, np.float32(np.nan), pool.values), x=edges, y=edges,
+            coloraxis="coloraxis2" if column == 3 else "coloraxis", hoverongaps=False,
+            hovertemplate="query %{y:.0f}, key %{x:.0f}<br>%{z:.6f}<extra></extra>",
+        )  # fmt: skip
+        figure.add_trace(heat, row=1, col=column)
+        if panels.expected:
+            figure.add_trace(_expected(panels, column), row=1, col=column)
+    _axes(figure, panels)
+    _bars(figure, panels)
+    figure.update_layout(
+        title_text=_title(panels.heading, panels), height=520, margin={"t": 90, "b": 150},
+        legend={"y": 1.12, "x": 1.0, "xanchor": "right"},
+    )  # fmt: skip
+    return theme.dress(figure, dark)
+
+
+def _title(text: str, panels: MapPanels) -> str:
+    """The heading with its what-if: in the title no panel can hide it, and every export keeps it."""
+    return theme.label(f"{text} — {panels.note}" if panels.note else text)
+
+
+def _expected(panels: MapPanels, column: int) -> go.Scatter:
+    rows, columns = zip(*panels.expected, strict=True)
+    return go.Scatter(
+        x=columns, y=rows, mode="markers", name=theme.label(panels.expected_name), showlegend=column == 1,
+        hoverinfo="skip", marker={"symbol": "circle", "size": 8, "color": "rgba(0,0,0,0)", "line": {"width": 1.6,
+                                  "color": "#000000" if column == 3 else theme.CATEGORIES[1]}},
+    )  # fmt: skip
+
+
+def _axes(figure: go.Figure, panels: MapPanels) -> None:
+    ticks = theme.ticks(panels.tokens, 40)
+    low, high = ticks.pop("range")
+    figure.update_xaxes(
+        **ticks, range=[low, high], tickangle=-90, title_text="key j (token)", matches="x", constrain="domain",
+        showgrid=False,
+    )  # fmt: skip
+    figure.update_yaxes(**ticks, range=[high, low], matches="y", constrain="domain", showgrid=False)
+    figure.update_yaxes(title_text="query i (token)", col=1)
+    for column in (1, 2, 3):
+        figure.update_yaxes(scaleanchor=f"x{column if column > 1 else ''}", col=column)
+
+
+def _bars(figure: go.Figure, panels: MapPanels) -> None:
+    """One bar for the two maps, one for the difference, below the panels they belong to."""
+    shape = {"orientation": "h", "thickness": 9, "y": -0.3, "yanchor": "top", "xanchor": "left", "outlinewidth": 0}
+    colour = COLOURS[panels.colour]
+    signed = "linear" if panels.colour == "linear" else f"signed {colour}"
+    bar = shape | {"len": 0.62, "x": 0.0, "title": {"text": f"{panels.unit} ({colour} colour)", "side": "bottom"}}
+    other = shape | {"len": 0.28, "x": 0.72, "title": {"text": f"difference ({signed} colour)", "side": "bottom"}}
+    top, wide = panels.top(), panels.difference_top()
+    figure.update_layout(
+        coloraxis={"colorscale": bent(theme.SEQUENTIAL, panels.colour), "cmin": 0, "cmax": top, "colorbar": bar},
+        coloraxis2={
+            "colorscale": bent(theme.DIVERGING, panels.colour, diverging=True), "cmin": -wide, "cmax": wide,
+            "colorbar": other,
+        },
+    )  # fmt: skip
+
+
+def stops(name: str, count: int = 11) -> list[tuple[float, str]]:
+    """A named Plotly colour scale as ``count`` evenly spaced (position, "#rrggbb")."""
+    at = np.linspace(0, 1, count)
+    colours = plotly.colors.sample_colorscale(name, list(at), colortype="tuple")
+    return [
+        (round(float(t), 6), "#" + "".join(f"{round(255 * float(channel)):02x}" for channel in rgb))
+        for t, rgb in zip(at, colours, strict=True)
+    ]
+
+
+def bent(name: str, colour: str, diverging: bool = False, count: int = 65) -> list[tuple[float, str]]:
+    """The colour scale ``name`` with its stops moved so that colour is linear, square root or log in the value."""
+    table = stops(name, count)
+    return [(_value_of(t, colour, diverging), shade) for t, shade in table]
+
+
+def shade(values: np.ndarray, ceiling: float, colour: str, diverging: bool = False) -> np.ndarray:
+    """The place of each value on the bent colour scale, from 0 to 1; what is beyond the ceiling is cut to it."""
+    size = np.minimum(np.abs(values) / ceiling, 1)
+    if colour == "log":
+        size = np.maximum(0, 1 - np.log(np.maximum(size, FLOOR)) / np.log(FLOOR))
+    elif colour == "sqrt":
+        size = np.sqrt(size)
+    return 0.5 + 0.5 * np.sign(values) * size if diverging else size
+
+
+def _value_of(t: float, colour: str, diverging: bool) -> float:
+    """Where on a linear scale from 0 to 1 the colour at t of the bent scale stands."""
+    if diverging:
+        side = 2 * t - 1
+        return 0.5 + 0.5 * float(np.sign(side)) * _value_of(abs(side), colour, diverging=False)
+    if colour == "log":
+        return 0.0 if t <= 0 else float(FLOOR ** (1 - t))
+    return t * t if colour == "sqrt" else t
+
+
+def entropy_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
+    """Entropy of every row under the two scores, with its bound: log of how many keys the row may see."""
+    count = np.arange(1, len(panels.tokens) + 1) if panels.causal else np.full(len(panels.tokens), len(panels.tokens))
+    figure = go.Figure()
+    numbers = list(panels.numbers)
+    for index, (title, values) in enumerate(zip(panels.titles, panels.entropy, strict=True)):
+        figure.add_scatter(x=numbers, y=values, name=theme.label(title), mode="lines+markers", **theme.style(index))
+    if not panels.positions:
+        figure.add_scatter(
+            x=numbers, y=np.log(count), name="log of the keys in sight", mode="lines",
+            line={"color": theme.MUTED[dark], "dash": "dot", "width": 1},
+        )  # fmt: skip
+    ticks = theme.ticks(panels.tokens, 48)
+    if panels.positions:
+        ticks |= {"tickvals": [panels.positions[t] for t in ticks["tickvals"]], "range": [numbers[0], numbers[-1]]}
+    figure.update_xaxes(**ticks, tickangle=-60, title_text="query i (token)")
+    figure.update_yaxes(title_text="entropy (nats)", rangemode="tozero")
+    figure.update_layout(title_text=_title(f"Entropy by row, {panels.heading}", panels), height=340)
+    return theme.dress(figure, dark)
+
+
+def table(panels: MapPanels) -> pd.DataFrame:
+    """The unpooled cells, one allowed (query, key) pair a row: made only when someone downloads it."""
+    rows, columns = np.nonzero(panels.allowed)
+    tokens, numbers = np.asarray(panels.tokens, dtype=object), np.asarray(panels.numbers)
+    left, right = panels.left[rows, columns], panels.right[rows, columns]
+    return pd.DataFrame({
+        "query": numbers[rows], "key": numbers[columns], "query_token": tokens[rows], "key_token": tokens[columns],
+        panels.titles[0]: left, panels.titles[1]: right, "difference": right - left,
+    })  # fmt: skip

@@ -1,0 +1,76 @@
+"""A small line or bar chart as one SVG string: it needs no plotting library, so the first page shows it at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.figures import theme
+
+WIDTH, HEIGHT = 240, 74
+LEFT, RIGHT, TOP, BOTTOM = 34, 6, 8, 16
+
+
+def sparkline(series: list[np.ndarray], mark: list[int], *, bars: bool = False, first: str, last: str) -> str:
+    """One curve (or one group of bars) a side over equally spaced indices, on one scale from its least to its greatest.
+
+    ``mark`` is the highlighted index of each side; ``first`` and ``last`` label the ends of the horizontal axis.
+    Values that are not finite leave a gap. Only numbers and the two labels enter the SVG.
+    """
+    finite = np.concatenate([np.asarray(values, float)[np.isfinite(values)] for values in series])
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    low = min(0.0, low) if bars else low
+    parts = [_axis(low, high, first, last)]
+    for side, (values, index) in enumerate(zip(series, mark, strict=True)):
+        slots = max(map(len, series)) if bars else 0
+        x, y = _places(np.asarray(values, float), low, high, slots)
+        parts.append(_bars(x, y, side, len(series), slots, index) if bars else _line(x, y, side, index))
+    style = "width:100%;height:auto;display:block"
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" style="{style}" role="img">{"".join(parts)}</svg>'
+
+
+def _places(values: np.ndarray, low: float, high: float, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the values stand: in the middle of as many slots as there are (bars), or from end to end (0 slots)."""
+    count = len(values)
+    inner = WIDTH - LEFT - RIGHT
+    x = LEFT + (np.arange(count) + 0.5) * inner / slots if slots else LEFT + np.linspace(0, inner, count)
+    x = np.array([LEFT + inner / 2]) if count == 1 and not slots else x
+    span = high - low
+    part = (values - low) / span if span > 0 else np.where(np.isfinite(values), 0.5, np.nan)
+    return x, HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
+
+
+def _axis(low: float, high: float, first: str, last: str) -> str:
+    base, text = HEIGHT - BOTTOM, 'font-size="9" fill="currentColor" opacity="0.7"'
+    numbers = f'<text x="{LEFT - 4}" y="{base}" text-anchor="end" {text}>{low:.3g}</text>'
+    if high > low:
+        numbers += f'<text x="{LEFT - 4}" y="{TOP + 6}" text-anchor="end" {text}>{high:.3g}</text>'
+    return (
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}" stroke="currentColor" opacity="0.3"/>{numbers}'
+        f'<text x="{LEFT}" y="{HEIGHT - 4}" {text}>{theme.label(first)}</text>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end" {text}>{theme.label(last)}</text>'
+    )
+
+
+def _line(x: np.ndarray, y: np.ndarray, side: int, index: int) -> str:
+    colour, dash = theme.CATEGORIES[side], ' stroke-dasharray="5 3"' if side else ""
+    path, pen = "", "M"
+    for across, down in zip(x, y, strict=True):
+        path += f"{pen}{across:.1f} {down:.1f}" if np.isfinite(down) else ""
+        pen = "L" if np.isfinite(down) else "M"
+    line = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
+    if np.isfinite(y[index]):
+        line += f'<circle cx="{x[index]:.1f}" cy="{y[index]:.1f}" r="3.5" fill="{colour}"/>'
+    return line
+
+
+def _bars(x: np.ndarray, y: np.ndarray, side: int, sides: int, slots: int, index: int) -> str:
+    room = (WIDTH - LEFT - RIGHT) / slots * 0.8
+    width, base, bars = min(room / sides, 28), HEIGHT - BOTTOM, ""
+    for place, (across, down) in enumerate(zip(x, y, strict=True)):
+        if np.isfinite(down):
+            left = across - width * sides / 2 + side * width
+            opacity = 1 if place == index else 0.45
+            size = f'width="{max(width - 1, 1):.1f}" height="{max(base - down, 0.5):.1f}"'
+            fill = f'fill="{theme.CATEGORIES[side]}" opacity="{opacity}"'
+            bars += f'<rect x="{left:.1f}" y="{down:.1f}" {size} {fill}/>'
+    return bars

@@ -1,0 +1,119 @@
+"""One look for every figure: templates for light and dark, colours that colour-blind people can tell apart."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import plotly.graph_objects as go
+
+from fbt_core.measures.table import Measure
+
+SEQUENTIAL = "Viridis"
+DIVERGING = "RdBu_r"  # blue negative, red positive; always with a range symmetric about 0
+CATEGORIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
+"""Okabe and Ito, without the yellow that vanishes on white and the black that vanishes on dark."""
+
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
+
+FONT = "Source Sans, Source Sans Pro, Helvetica, Arial, sans-serif"
+INK = {False: "#262730", True: "#fafafa"}
+PAPER = {False: "#ffffff", True: "#0e1117"}
+GRID = {False: "rgba(38,39,48,0.13)", True: "rgba(250,250,250,0.16)"}
+MUTED = {False: "#6b6e7a", True: "#a3a8b8"}
+
+
+def style(index: int) -> dict[str, Any]:
+    """Colour, dash and symbol of the index-th category: ``line`` and ``marker`` of a Scatter."""
+    colour = CATEGORIES[index % len(CATEGORIES)]
+    return {
+        "line": {"color": colour, "dash": DASHES[index % len(DASHES)], "width": 2},
+        "marker": {"color": colour, "symbol": SYMBOLS[index % len(SYMBOLS)], "size": 7},
+    }
+
+
+def faint(index: int, alpha: float = 0.18) -> str:
+    """The category's colour for a band."""
+    colour = CATEGORIES[index % len(CATEGORIES)]
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+def template(dark: bool) -> go.layout.Template:
+    """The Plotly template. Paper is transparent on the page; exports get the page's colour."""
+    axis = {
+        "gridcolor": GRID[dark], "linecolor": GRID[dark], "zeroline": False, "showline": True, "ticks": "outside",
+        "tickcolor": GRID[dark], "ticklen": 4, "automargin": True, "title": {"standoff": 8, "font": {"size": 13}},
+    }  # fmt: skip
+    scene = {"showspikes": False, "zeroline": False, "gridcolor": GRID[dark], "showbackground": False}
+    layout = go.Layout(
+        font={"family": FONT, "size": 13, "color": INK[dark]},
+        title={"x": 0, "xref": "container", "xanchor": "left", "font": {"size": 15}, "pad": {"l": 8, "t": 6}},
+        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
+        colorway=list(CATEGORIES), colorscale={"sequential": SEQUENTIAL, "diverging": DIVERGING},
+        margin={"l": 56, "r": 16, "t": 44, "b": 48}, xaxis=axis, yaxis=axis,
+        scene={"xaxis": scene, "yaxis": scene, "zaxis": scene, "aspectmode": "data"},
+        legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "xanchor": "left", "x": 0},
+        hoverlabel={"font": {"family": FONT}},
+    )  # fmt: skip
+    return go.layout.Template(layout=layout)
+
+
+DARK = {"#0072B2": "#56B4E9", "#56B4E9": "#0072B2"}
+"""On dark ground the two blues change places: the first category must be the one that is seen best."""
+
+
+def dress(figure: go.Figure, dark: bool = False) -> go.Figure:
+    """Give a figure the template, and categories their colours on dark ground, in place."""
+    if dark:
+        figure.for_each_trace(_on_dark)
+    return figure.update_layout(template=template(dark))
+
+
+def _on_dark(trace: Any) -> None:
+    for part in ("line", "marker"):
+        colour = getattr(getattr(trace, part, None), "color", None)
+        if isinstance(colour, str) and colour in DARK:
+            trace.update({part: {"color": DARK[colour]}})
+
+
+def subtitle(figure: go.Figure, text: str) -> go.Figure:
+    """A second, smaller line under the title, in place."""
+    return figure.update_layout(title={"subtitle": {"text": label(text), "font": {"size": 12}}}, margin={"t": 76})
+
+
+def note(figure: go.Figure, text: str | None) -> go.Figure:
+    """Print a label, such as a what-if, on the figure itself, in place: it must survive every export."""
+    if text:
+        figure.add_annotation(
+            text=label(text), xref="paper", yref="paper", x=1, y=0, xanchor="right", yanchor="bottom", showarrow=False,
+            font={"size": 11, "color": "#D55E00"},
+        )  # fmt: skip
+    return figure
+
+
+def label(text: str) -> str:
+    """Text that Plotly will show and not interpret: it reads a subset of HTML."""
+    return html.escape(text, quote=False)
+
+
+def axis_title(measure: Measure) -> str:
+    """``Attention entropy (nats)``: every axis has a unit, or says that it has none."""
+    return f"{measure.title} ({measure.unit or 'dimensionless'})"
+
+
+def caption(measure: Measure) -> str:
+    """The measure's equation, range and source as one line of markdown with LaTeX."""
+    return f"${measure.symbol} = {measure.equation}$, in {measure.range}. Source: {measure.source}."
+
+
+def ticks(tokens: tuple[str, ...], most: int = 64) -> dict[str, Any]:
+    """Numeric axis with ``(i) token`` ticks: repeated tokens would merge on a category axis. Thinned above ``most``."""
+    count = len(tokens)
+    step = max(1, -(-count // most))
+    values = list(range(0, count, step))
+    return {
+        "tickmode": "array", "tickvals": values, "ticktext": [label(tokens[value]) for value in values],
+        "range": [-0.5, count - 0.5],
+    }  # fmt: skip

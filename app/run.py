@@ -1,0 +1,98 @@
+"""``Run``: everything that the user asked for, as plain values. It travels in the URL, so a copied link opens it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import quote
+
+DEFAULT_TEXT = "the old sailor near the ships sings"
+
+MATCHES = {"number": "by number", "depth": "by relative depth"}
+"""How a layer or head of A finds its partner in B."""
+
+REFERENCE = re.compile(r"demo:[\w.-]{1,80}|sha256:[0-9a-f]{64}")
+"""A checkpoint is a bundled file by its name, or an uploaded one by the SHA-256 of its bytes. Never a path."""
+
+MAXIMUM_STRENGTH = 4.0
+
+MAXIMUM_URL = 24_000
+"""Of the text in a URL, in percent-encoded characters: servers refuse requests above 64 kB, and a browser repeats the
+URL in a second header."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is shown. ``a`` and ``b`` are checkpoint references; an empty ``b`` compares nothing."""
+
+    a: str = "demo:riemannian"
+    b: str = ""
+    text: str = DEFAULT_TEXT
+    layer: int = 0
+    head: int = 0
+    token: int = 0
+    strength: float = 1.0  # U <- strength U; 1 is as trained
+    match: str = "number"  # a key of MATCHES
+    device: str = "cpu"
+
+    @property
+    def compare(self) -> bool:
+        """Whether there is a second checkpoint."""
+        return bool(self.b)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The one or two checkpoint references."""
+        return (self.a, self.b) if self.b else (self.a,)
+
+    def change(self, **values: Any) -> Run:
+        """The same run with some fields changed."""
+        return replace(self, **values)
+
+    @property
+    def text_fits(self) -> bool:
+        """Whether the text is short enough for a URL that every server and browser takes."""
+        return len(quote(self.text, errors="replace")) <= MAXIMUM_URL
+
+    def to_query(self) -> dict[str, str]:
+        """URL parameters: only what differs from the defaults, and no text that is too long for a URL."""
+        default = Run() if self.text_fits else Run(text=self.text)
+        return {
+            field.name: _write(getattr(self, field.name))
+            for field in fields(self)
+            if getattr(self, field.name) != getattr(default, field.name)
+        }
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> Run:
+        """The run of URL parameters. What is unknown or out of range falls back to its default: a link never fails."""
+        values = {}
+        for field in fields(cls):
+            value = _read(field.name, field.default, query.get(field.name))
+            values[field.name] = value
+        return cls(**values)
+
+
+def _write(value: str | int | float) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _read(name: str, default: Any, raw: str | None) -> Any:
+    """One parameter, checked."""
+    if raw is None:
+        return default
+    try:
+        value = type(default)(raw)
+    except ValueError:
+        return default
+    if name in ("a", "b"):
+        return value if REFERENCE.fullmatch(value) or (name == "b" and not value) else default
+    if name == "match":
+        return value if value in MATCHES else default
+    if name == "device":
+        return value if re.fullmatch(r"cpu|cuda(:\d)?", value) else default
+    if name == "strength":
+        return value if 0.0 <= value <= MAXIMUM_STRENGTH else default
+    return max(value, 0) if isinstance(value, int) else value

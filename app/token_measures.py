@@ -1,0 +1,25 @@
+"""One number a token, for colouring: the rows of MEASURES that have one, and the loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.predictions import predictions
+from app.view import Side
+from fbt_core.measures import MEASURES
+
+LOSS = "loss"
+PER_TOKEN = [name for name, row in MEASURES.items() if row.axes == ("layer", "head", "token")]
+CHOICES = {LOSS: "Loss of this token (nats)"} | {
+    name: f"{MEASURES[name].title} ({MEASURES[name].unit or 'dimensionless'})" for name in PER_TOKEN
+}
+"""What a token may be coloured by: name to title with unit."""
+
+LOSS_CAPTION = r"$-\ln p(t_i \mid t_{<i})$ in nats; the first token is given, not predicted."
+
+
+def values(side: Side, name: str) -> np.ndarray:
+    """(L,): the loss, or the measure at this side's layer and head."""
+    if name == LOSS:
+        return side.derived(predictions, count=5).loss
+    return side.reading(name, layer=side.layer, head=side.head).values[0, 0]

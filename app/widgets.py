@@ -1,0 +1,127 @@
+"""Pieces that every page uses: a figure with its caption and exports, and the selection shared by all pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from app.components.figure_export import figure_export
+from app.figures import theme
+from app.tables import Table, tidy
+from app.view import View
+
+PENDING = "_pending"
+"""Session state: selections made inside a page. The sidebar takes them up at the start of the next script run."""
+
+
+def is_dark() -> bool:
+    """Whether the browser shows the dark theme."""
+    return st.context.theme.type == "dark"
+
+
+def show(
+    figure: go.Figure,
+    table: Table,
+    key: str,
+    caption: str = "",
+    name: str = "figure",
+    *,
+    on_select: Any = "ignore",
+    height: int | None = None,
+) -> Any:
+    """Draw a figure, its caption (markdown with LaTeX) and its exports.
+
+    ``key`` is unique on the page; ``name`` starts the file names. The CSV holds the unpooled data of ``table``.
+    Returns the selection event when ``on_select`` asks for one.
+    """
+    theme.dress(figure, is_dark())
+    if height:
+        figure.update_layout(height=height)
+    with st.container(key=f"figure-{key}"):
+        event = st.plotly_chart(figure, width="stretch", theme=None, key=key, on_select=on_select, config=CONFIG)
+        below(key, figure, table, caption, name)
+    return event
+
+
+CONFIG = {"displaylogo": False, "responsive": True, "scrollZoom": False}
+
+
+Twin = go.Figure | Callable[[], go.Figure]
+"""A figure, or a function that makes it when someone downloads it."""
+
+
+def below(key: str, figure: Twin, table: Table, caption: str, name: str, *, seen: bool = True) -> None:
+    """The line under a figure: its caption, and the exports.
+
+    A component's page calls this with the Plotly twin as ``figure`` and ``seen=False``: HTML then holds the twin, and
+    PNG and SVG are the component's own affair.
+    """
+    with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
+        st.caption(caption)
+        with st.popover("Export", type="tertiary"):
+            if seen:
+                figure_export(key, name)
+            exports(key, figure, table, name)
+
+
+def exports(key: str, figure: Twin, table: Table, name: str) -> None:
+    """Self-contained HTML and CSV, made when asked for."""
+    dark = is_dark()
+    paper = theme.PAPER[dark]
+
+    def page() -> bytes:
+        """The figure on the page's colour: on the page itself its paper is transparent."""
+        return (
+            go.Figure(figure).update_layout(paper_bgcolor=paper).to_html(include_plotlyjs=True, config=CONFIG).encode()
+        )
+
+    st.download_button(
+        "HTML, self-contained", data=page, file_name=f"{name}.html", mime="text/html", on_click="ignore",
+        key=f"{key}-html", width="stretch",
+    )  # fmt: skip
+    st.download_button(
+        "CSV, unpooled data", data=lambda: tidy(table).to_csv(index=False).encode(), file_name=f"{name}.csv",
+        mime="text/csv", on_click="ignore", key=f"{key}-csv", width="stretch",
+    )  # fmt: skip
+
+
+def select(**values: int) -> None:
+    """Select a token, layer or head everywhere: ``select(layer=2, head=1)``. Reruns when that changes anything.
+
+    Call it with a trigger value (which lives for one script run), not with a component's lasting state: that would
+    undo what the user later chooses in the sidebar.
+    """
+    run = st.session_state["run"]
+    changed = {name: int(value) for name, value in values.items() if getattr(run, name) != value}
+    if changed:
+        st.session_state[PENDING] = {**st.session_state.get(PENDING, {}), **changed}
+        st.rerun()
+
+
+def select_token(index: int) -> None:
+    """Select a token everywhere."""
+    select(token=index)
+
+
+def remarks(notes: list[str]) -> None:
+    """What a reader of the numbers must know, folded when it is long. Plain text: token labels are in it."""
+    if notes:
+        with st.expander(f"{len(notes)} remarks on these numbers" if len(notes) > 1 else "A remark on these numbers"):
+            st.text("\n".join(notes))
+
+
+def footnotes(view: View) -> None:
+    """What holds for the whole page: how B's layers and heads were found, what is not as trained."""
+    for note in filter(None, [view.mapping, *(side.what_if for side in view.sides)]):
+        st.caption(note)
+
+
+def plain(text: str) -> str:
+    """Text that markdown will show and not interpret: file names are of their owners' choosing."""
+    return "".join(f"\\{character}" if character in MARKDOWN else character for character in text)
+
+
+MARKDOWN = frozenset("\\`*_{}[]()<>#+-.!|~$:&=\"'")
