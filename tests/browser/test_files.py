@@ -1,0 +1,114 @@
+"""Files in and out, in a real browser: uploads good and bad, downloads parsed, and hostile text."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+from tests.browser.screen import Screen
+
+HOSTILE = (
+    '<img src=x onerror="alert(1)"> <script>alert(2)</script> <b>bold</b> **strong** [link](javascript:alert(3)) $x^2$'
+)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small native checkpoint of another shape than the twins: 3 layers of 2 heads, never trained."""
+    from fbt_core.checkpoints import native
+    from fbt_core.config import FiberBundleConfig
+    from fbt_core.model.fiber_bundle import FiberBundleTransformer
+    from fbt_core.tokenizer import WordByteTokenizer
+
+    torch.manual_seed(1)
+    tokenizer = WordByteTokenizer(["the", "old", "sailor", "near", "ships", "sings"])
+    config = FiberBundleConfig(vocab_size=tokenizer.vocab_size, width=32, layers=3, heads=2, context=128)
+    path = tmp_path_factory.mktemp("upload") / "mine.safetensors"
+    native.save(path, config, FiberBundleTransformer(config).state_dict(), tokenizer, {})
+    return path
+
+
+def test_upload_opens_the_checkpoint(screen: Screen, checkpoint: Path) -> None:
+    screen.open("ellipsoids").upload(checkpoint)
+    screen.page.wait_for_url(re.compile(r"a=sha256(:|%3A)[0-9a-f]{64}"))
+    screen.settle()
+    expect(screen.slider("Layer")).to_have_attribute("max", "2")
+    expect(screen.field()).to_have_attribute("data-count", "8")
+    assert screen.page.get_by_test_id("stAlertContentError").count() == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"this is not a checkpoint", b"\x80\x04K\x01.", b"version https-lfs\n"],
+    ids=["text", "pickle", "pointer"],
+)
+def test_garbage_gives_one_message_and_takes_nothing_away(screen: Screen, tmp_path: Path, content: bytes) -> None:
+    bad = tmp_path / "model.safetensors"
+    bad.write_bytes(content)
+    screen.open("ellipsoids", layer=1)
+    screen.field()
+    screen.upload(bad)
+    error = screen.page.get_by_test_id("stAlertContentError")
+    expect(error).to_have_count(1)
+    screen.settle()
+    said = screen.page.locator(".st-key-upload-problem").inner_text()
+    for word in ("Got", "Expected", "Remedy"):
+        assert word in said
+    assert "Traceback" not in screen.page.content()
+    assert "layer=1" in screen.page.url and "sha256" not in screen.page.url
+    expect(screen.field()).to_have_attribute("data-count", "8")
+    assert screen.page.get_by_test_id("stException").count() == 0
+
+
+def test_a_link_to_an_unknown_upload_asks_for_the_file(screen: Screen) -> None:
+    screen.open("ellipsoids", a="sha256:" + "0" * 64)
+    expect(screen.page.get_by_test_id("stAlertContentError")).to_have_count(1)
+    assert "0" * 64 in screen.page.locator(".st-key-missing-A").inner_text()
+
+
+def test_download_of_the_maps_as_svg(screen: Screen, tmp_path: Path) -> None:
+    maps = screen.open("attention").maps()
+    path = screen.download(maps.get_by_role("button", name="SVG", exact=True), tmp_path)
+    assert path.suffix == ".svg"
+    tree = ElementTree.parse(path).getroot()
+    assert tree.tag == "{http://www.w3.org/2000/svg}svg"
+    said = " ".join(element.text or "" for element in tree.iter("{http://www.w3.org/2000/svg}text"))
+    for word in ("Euclidean", "Riemannian", "sailor"):
+        assert word in said
+
+
+def test_download_of_the_maps_as_csv(screen: Screen, tmp_path: Path) -> None:
+    screen.open("attention").maps()
+    screen.page.get_by_test_id("stPopover").get_by_role("button").first.click()
+    path = screen.download(screen.page.get_by_role("button", name="CSV, unpooled data").first, tmp_path)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert rows and all(None not in row.values() for row in rows)
+
+
+def test_download_of_a_plotly_figure_as_svg(screen: Screen, tmp_path: Path) -> None:
+    screen.open("depth")
+    expect(screen.page.locator(".js-plotly-plot").first).to_be_visible()
+    screen.page.get_by_test_id("stPopover").get_by_role("button").first.click()
+    path = screen.download(screen.page.get_by_role("button", name="SVG, as seen").first, tmp_path)
+    tree = ElementTree.parse(path).getroot()
+    assert tree.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(list(tree.iter("{http://www.w3.org/2000/svg}path"))) > 5
+
+
+@pytest.mark.parametrize("page", ["", "ellipsoids", "attention", "depth"])
+def test_hostile_text_is_text(screen: Screen, page: str) -> None:
+    screen.open(page).write(HOSTILE)
+    screen.page.wait_for_url("**text=**")
+    screen.settle()
+    screen.page.wait_for_timeout(500)
+    main = screen.page.get_by_test_id("stMain")
+    assert main.locator("img[src='x'], script").count() == 0
+    assert main.locator("a[href^='javascript']").count() == 0
+    assert screen.page.get_by_test_id("stException").count() == 0
