@@ -14,7 +14,7 @@ In a notebook: ``load`` a file, ``build`` its model, ``model.trace(ids)``, ``rea
 
 from __future__ import annotations
 
-from fbt_core.attention.scores import SCORES, Factors, attention
+from fbt_core.attention.scores import SCORES, Factors
 from fbt_core.checkpoints import Checkpoint, CheckpointError, load
 from fbt_core.config import FiberBundleConfig
 from fbt_core.geometry.metric import DictionaryMetric, LowRankMetric
@@ -36,7 +36,6 @@ __all__ = [
     "Measure",
     "Reading",
     "Trace",
-    "attention",
     "build",
     "load",
     "read",

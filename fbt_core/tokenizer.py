@@ -247,7 +247,7 @@ def _word_byte(words: object) -> WordByteTokenizer:
     try:
         return WordByteTokenizer(words)
     except ValueError as fault:
-        raise _fault("a vocabulary that cannot be used", f"plain words, each once ({fault})", REMEDY) from fault
+        raise _fault("a vocabulary that cannot be used", f"plain words, each once ({fault})") from fault
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fbt_core.attention import attend, streamed
 from fbt_core.attention.factored import dictionary_attention, features
-from fbt_core.attention.image_distance import image_distance
+from fbt_core.attention.images import subtract_squares
 from fbt_core.attention.scores import SCORES, Factors, attention
 from fbt_core.attention.streamed import streamed_attention
 from fbt_core.geometry.metric import DictionaryMetric, LowRankMetric
@@ -27,12 +27,13 @@ def normal(*shape: int) -> Tensor:
 
 
 def factors(kind: str = "full", causal: bool = True, alibi: bool = False, alpha: float = 1.0) -> Factors:
+    same = normal(HEADS, DIM, 1)
     metrics = {
         "none": lambda: LowRankMetric(normal(HEADS, LENGTH, DIM, 0)),
         "full": lambda: LowRankMetric(normal(HEADS, LENGTH, DIM, 3)),
         "dictionary": lambda: DictionaryMetric.of(normal(HEADS, DIM, 3), normal(HEADS, LENGTH, 3).square()),
         "overcomplete": lambda: DictionaryMetric.of(normal(HEADS, DIM, 6), normal(HEADS, LENGTH, 6).square()),
-        "degenerate": lambda: DictionaryMetric.of(normal(HEADS, DIM, 1).repeat(1, 1, 2), normal(HEADS, LENGTH, 2).square()),
+        "degenerate": lambda: DictionaryMetric.of(same.repeat(1, 1, 2), normal(HEADS, LENGTH, 2).square()),
     }  # fmt: skip
     q, k, v = normal(3, HEADS, LENGTH, DIM)
     slopes = torch.tensor([0.5, 0.1]).double() if alibi else None
@@ -124,7 +125,7 @@ def test_a_common_shift_of_q_and_k_changes_nothing() -> None:
 @pytest.mark.parametrize("recompute", [True, False])
 def test_gradients_by_finite_differences(kind: str, recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if recompute:
-        monkeypatch.setattr(streamed, "WHOLE_ELEMENTS", 0)
+        monkeypatch.setattr(streamed, "KEPT_PAIRS", 0)
     f = factors(kind, alibi=True)
     inputs = [t.detach().clone().requires_grad_() for t in (f.q, f.k, f.v, f.omega)]
     inputs += [f.metric.atoms, f.metric.weights] if isinstance(f.metric, DictionaryMetric) else [f.metric.U]
@@ -138,9 +139,13 @@ def test_gradients_by_finite_differences(kind: str, recompute: bool, monkeypatch
     assert torch.autograd.gradcheck(run, inputs)
 
 
-def test_image_distance_gradient() -> None:
-    inputs = [t.requires_grad_() for t in (normal(2, 3, 4, 2), normal(2, 3, 4), normal(2, 5, 4))]
-    assert torch.autograd.gradcheck(image_distance, inputs)
+@pytest.mark.parametrize(("left", "right"), [(2, 1), (1, 2), (2, 2)])
+def test_subtract_squares_and_its_gradient(left: int, right: int) -> None:
+    score, a, b = normal(3, 4, 5), normal(3, left, 4, 6), normal(3, right, 5, 6)
+    expected = score - (a @ b.mT).square().sum(-3)
+    torch.testing.assert_close(subtract_squares(score.clone(), a, b), expected, **EXACT)
+    inputs = [t.requires_grad_() for t in (score, a, b)]
+    assert torch.autograd.gradcheck(lambda score, a, b: subtract_squares(score.clone(), a, b), inputs)
 
 
 def test_streaming_keeps_no_map() -> None:

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from fbt_core.attention.scores import Factors, metric_i, metric_j
+from fbt_core.attention.images import points, subtract_squares
+from fbt_core.attention.scores import Factors
 
 
 @dataclass(frozen=True)
@@ -56,18 +57,17 @@ def score_terms(
         raise ValueError(f"got factors of shape {tuple(f.q.shape)}, expected one head: use Factors.select")
     if of not in ("riemannian", "difference"):
         raise ValueError(f"got of = {of!r}, expected riemannian or difference")
-    columns = slice(0, f.k.shape[-2])
-    rows = rows or columns
+    rows = rows or slice(0, f.k.shape[-2])
     q, k, tau = f.q[0, rows], f.k[0], f.tau[0]
     scale = 2 / tau - (1 / math.sqrt(q.shape[-1]) if of == "difference" else 0)
     flat = q.new_zeros(len(q), len(k))
-    has_metric = f.U.shape[-1] > 0
+    own, other = _metric_terms(f, rows)
     return {
         "query_norm": flat - q.square().sum(-1)[:, None] / tau,
         "bilinear": scale * q @ k.mT,
         "key_norm": flat - k.square().sum(-1)[None, :] / tau,
-        "metric_i": -metric_i(f, rows, columns)[0] / (2 * tau) if has_metric else flat,
-        "metric_j": -metric_j(f, rows, columns)[0] / (2 * tau) if has_metric else flat,
+        "metric_i": own,
+        "metric_j": other,
         "curvature_bias": flat - f.omega[0][None, :],
     }
 
@@ -83,6 +83,7 @@ def score_shares(f: Factors, of: str = "riemannian", tile: int = 64) -> Float64[
     together = torch.zeros(len(TERMS), dtype=torch.float64, device=f.q.device)
     largest = torch.zeros((), dtype=torch.float64, device=f.q.device)
     length = f.q.shape[-2]
+    f = f.with_images()  # once, not a tile
     for start in range(0, length, tile):
         rows = slice(start, min(start + tile, length))
         terms = torch.stack(list(score_terms(f, rows, of).values())).double()
@@ -94,6 +95,17 @@ def score_shares(f: Factors, of: str = "riemannian", tile: int = 64) -> Float64[
     pairs = length * (length + 1) / 2 if f.causal else length**2
     constant = variance <= pairs * (ROUNDING * largest) ** 2
     return torch.where(constant, torch.full_like(together, float("nan")), together / variance)
+
+
+def _metric_terms(f: Factors, rows: slice) -> tuple[Float[Tensor, "row column"], Float[Tensor, "row column"]]:
+    """- ||U_i^T (q_i - k_j)||^2 / (2 tau) and the same with U_j: the query's own metric, and the key's."""
+    f = f.with_images()
+    q, k = f.q[0, rows], f.k[0]
+    own, other = q.new_zeros(2, len(q), len(k))
+    if f.images is None:
+        return own, other
+    of_queries, of_keys = (side[0] for side in f.images)
+    return subtract_squares(own, of_queries[:, rows], points(k)), subtract_squares(other, points(q), of_keys)
 
 
 def _allowed(f: Factors, rows: slice) -> Bool[Tensor, "row column"]:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fbt_core.attention.image_distance import image_distance
+from fbt_core.attention.images import images, points, subtract_squares
 from fbt_core.geometry.metric import LowRankMetric
 
 
@@ -34,19 +34,37 @@ class Factors:
     alpha: float  # 0 is the Euclidean score, 1 the Riemannian one
     causal: bool
     slopes: Float[Tensor, " head"] | None = None  # ALiBi: - slope |i - j| is added to every score, nats a token
+    images: tuple[Tensor, Tensor] | None = None  # of queries and keys, see ``with_images``
 
     @property
     def U(self) -> Float[Tensor, "*head token dim rank"]:
         """The factors of the metrics g = I + U U^T."""
         return self.metric.U
 
-    def select(self, head: int) -> Factors:
-        """The factors of one head of an unbatched trace, its axis kept at length 1."""
-        one = slice(head, head + 1)
+    def with_images(self) -> Factors:
+        """The same factors with what the Riemannian score needs of every token, made once for all tiles to share."""
+        if self.images is not None or self.metric.rank == 0:
+            return self
+        scale = (2 * self.tau).rsqrt()  # half the sum of two squares, over tau
+        return replace(self, images=(images(self.U, self.q, scale), images(self.U, self.k, scale)))
+
+    def heads(self, some: slice) -> Factors:
+        """The factors of some heads."""
         return replace(
-            self, q=self.q[one], k=self.k[one], v=self.v[one], metric=self.metric.head(head), tau=self.tau[one],
-            omega=self.omega[one], slopes=None if self.slopes is None else self.slopes[one],
-        )  # fmt: skip
+            self,
+            q=self.q[..., some, :, :],
+            k=self.k[..., some, :, :],
+            v=self.v[..., some, :, :],
+            metric=self.metric.heads(some),
+            tau=self.tau[some],
+            omega=self.omega[..., some, :],
+            slopes=None if self.slopes is None else self.slopes[some],
+            images=None,
+        )
+
+    def select(self, head: int) -> Factors:
+        """The factors of one head, its axis kept at length 1."""
+        return self.heads(slice(head, head + 1))
 
     def with_alpha(self, alpha: float) -> Factors:
         """The same factors blended otherwise: a confounded what-if, since alpha is fixed at training (item 9)."""
@@ -73,13 +91,21 @@ def l2(f: Factors, rows: slice, columns: slice) -> Tensor:
 def riemannian(f: Factors, rows: slice, columns: slice) -> Tensor:
     """Items 4 and 6: - (q_i - k_j)^T (g_i + g_j)/2 (q_i - k_j) / tau - Omega_j.
 
-    The two metric terms are squared differences in the r-dimensional images of U_i^T and U_j^T, which costs r more
-    d-wide products a pair: 1 + r times standard attention.
+    One product gives - ||q_i - k_j||^2 / tau - Omega_j, and r more for each side take the metric terms off it: 1 + r
+    times standard attention, the product with the values included.
     """
-    total = _squared_distance(f.q[..., rows, :], f.k[..., columns, :])
-    if f.U.shape[-1]:
-        total = total + (metric_i(f, rows, columns) + metric_j(f, rows, columns)) / 2
-    return -total / _per_head(f.tau) - f.omega[..., None, columns]
+    f = f.with_images()
+    tau = f.tau[:, None, None]
+    q, k = f.q[..., rows, :], f.k[..., columns, :]
+    row, column = -q.square().sum(-1, keepdim=True) / tau, -k.square().sum(-1, keepdim=True) / tau
+    column = column - f.omega[..., columns, None]
+    left = torch.cat([2 * q / tau, torch.ones_like(row), row], -1)
+    score = left @ torch.cat([k, column, torch.ones_like(column)], -1).mT
+    if f.images is None:
+        return score
+    of_queries, of_keys = f.images
+    score = subtract_squares(score, of_queries[..., rows, :], points(k))
+    return subtract_squares(score, points(q), of_keys[..., columns, :])
 
 
 def homogeneous(f: Factors, rows: slice, columns: slice) -> Tensor:
@@ -120,16 +146,6 @@ SCORES: dict[str, Score] = {
               r"-(q_i - k_j)^\top (I + \bar A) (q_i - k_j) / \tau", homogeneous, True),
     )
 }  # fmt: skip
-
-
-def metric_i(f: Factors, rows: slice, columns: slice) -> Tensor:
-    """||U_i^T (q_i - k_j)||^2, the query's own metric."""
-    return image_distance(f.U[..., rows, :, :], f.q[..., rows, :], f.k[..., columns, :])
-
-
-def metric_j(f: Factors, rows: slice, columns: slice) -> Tensor:
-    """||U_j^T (q_i - k_j)||^2, the key's own metric: the same form with the two sides exchanged."""
-    return image_distance(f.U[..., columns, :, :], f.k[..., columns, :], f.q[..., rows, :]).mT
 
 
 def bias(f: Factors, rows: slice, columns: slice) -> Tensor | None:

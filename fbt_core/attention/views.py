@@ -43,23 +43,21 @@ def one_map(
 
 
 def all_heads(
-    trace: Trace, *, score: str, other: str | None = None, bins: int = 48, alpha: float | None = None
-) -> Float[np.ndarray, "layer head bin bin"]:
-    """Every head's map, max-pooled to at most ``bins`` cells a side; one map in memory at a time.
+    trace: Trace, *, layer: int, score: str, other: str | None = None, bins: int = 48, alpha: float | None = None
+) -> Float[np.ndarray, "head bin bin"]:
+    """Every head's map of a layer, max-pooled to at most ``bins`` cells a side; one map in memory at a time.
 
     With ``other`` it is the difference other - score: the signed cell of largest magnitude of each bin. Cells above the
     diagonal of a causal map are 0 and mean nothing. A bin with a cell that is not finite is NaN.
     """
-    layers = []
-    for layer in trace.layers:
-        heads = []
-        for head in range(layer.factors.q.shape[0]):
-            cells = head_map(layer.factors, head, score, alpha)
-            if other is not None:
-                cells = head_map(layer.factors, head, other, alpha) - cells
-            heads.append(max_pool(cells, bins, layer.factors.causal, magnitude=other is not None).values)
-        layers.append(np.stack(heads))
-    return np.stack(layers)
+    factors = trace.layers[layer].factors
+    heads = []
+    for head in range(trace.heads):
+        cells = head_map(factors, head, score, alpha)
+        if other is not None:
+            cells = head_map(factors, head, other, alpha) - cells
+        heads.append(max_pool(cells, bins, factors.causal, magnitude=other is not None).values)
+    return np.stack(heads)
 
 
 def term_maps(

@@ -132,9 +132,9 @@ class LowRankMetric:
         """The metrics of some tokens, along the last batch axis."""
         return LowRankMetric(self.U[..., index, :, :])
 
-    def head(self, index: int) -> LowRankMetric:
-        """Of metrics (head, token): those of one head, its axis kept at length 1."""
-        return LowRankMetric(self.U[index : index + 1])
+    def heads(self, some: slice) -> LowRankMetric:
+        """Of metrics (\\*batch, head, token): those of some heads."""
+        return LowRankMetric(self.U[..., some, :, :, :])
 
     def sequence(self, index: int) -> LowRankMetric:
         """Of metrics (batch, head, token): those of one sequence, for reading: no gradient flows through them."""
@@ -209,9 +209,8 @@ class DictionaryMetric(LowRankMetric):
     def __getitem__(self, index: slice) -> DictionaryMetric:
         return DictionaryMetric(self.U[..., index, :, :], self.atoms, self.weights[..., index, :])
 
-    def head(self, index: int) -> DictionaryMetric:
-        one = slice(index, index + 1)
-        return DictionaryMetric(self.U[one], self.atoms[one], self.weights[one])
+    def heads(self, some: slice) -> DictionaryMetric:
+        return DictionaryMetric(self.U[..., some, :, :, :], self.atoms[some], self.weights[..., some, :, :])
 
     def sequence(self, index: int) -> DictionaryMetric:
         return DictionaryMetric(self.U[index].detach(), self.atoms.detach(), self.weights[index].detach())

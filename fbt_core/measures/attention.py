@@ -25,7 +25,8 @@ def exp_entropy(rows: Rows) -> Tensor:
 def dobrushin(A: Map) -> float:
     """1/2 max over rows i, k of ||A_i - A_k||_1, in [0, 1]; below 1 it bounds how much A contracts any spread.
 
-    Exact, from all pairs of rows in tiles: O(L^3) time (about half a second a head at L = 1,024 on one core), O(L) memory beyond A.
+    Exact, from all pairs of rows in tiles: O(L^3) time, about half a second a head at L = 1,024 on one core, and O(L)
+    memory beyond A.
     """
     blocks = [A[rows] for rows in tiles(len(A))]
     pairs = [(a, b) for i, a in enumerate(blocks) for b in blocks[i:]]
@@ -35,8 +36,8 @@ def dobrushin(A: Map) -> float:
 def spectral_gap(A: Map) -> float:
     """s_1 / s_2 of the map's singular values, in [1, inf]; inf where rows are equal, or there is one token.
 
-    A second value below L machine epsilons of the first is rounding and counts as 0. Full SVD, O(L^3): about half a second
-    a head at L = 1,024 on one core.
+    A second value below L machine epsilons of the first is rounding and counts as 0. A full SVD: O(L^3) time, about
+    half a second a head at L = 1,024 on one core.
     """
     values = torch.linalg.svdvals(A)
     floor = len(A) * torch.finfo(A.dtype).eps * values[0]

@@ -81,8 +81,11 @@ class _Run:
         self.model.train()
         with Progress(self.task.name, plan.steps, journal["steps"]) as progress:
             for step in range(journal["steps"], plan.steps):
-                loss = self._step(step)
-                self._note(step, loss)
+                try:
+                    loss = self._step(step)
+                    self._note(step, loss)
+                except torch.linalg.LinAlgError as fault:  # I + K of infinite weights has no Cholesky factor
+                    raise DivergenceError(_diverged("weights too large to compute with", step)) from fault
                 journal["seconds"] = time.monotonic() - began
                 progress.advance(step + 1, math.prod(plan.shape(step)), loss)
                 if (step + 1) % plan.checkpoint_every == 0 and step + 1 < plan.steps:
@@ -105,11 +108,11 @@ class _Run:
             loss, penalty = self.model.loss(ids)
         self.optimizer.zero_grad()
         (loss + penalty).backward()
-        clip_grad_norm_(self.model.parameters(), plan.clip)
-        self.optimizer.step()
+        slope = float(clip_grad_norm_(self.model.parameters(), plan.clip))
         value = float(loss.detach())
-        if not math.isfinite(value):
-            raise DivergenceError(f"got loss {value} at step {step + 1}, expected a finite number: use another seed")
+        if not math.isfinite(value + slope):  # before the weights take it in, so that no saved state holds it
+            raise DivergenceError(_diverged(f"loss {value} and a gradient of norm {slope}", step))
+        self.optimizer.step()
         return value
 
     def _arithmetic(self) -> Any:
@@ -160,6 +163,10 @@ class _Run:
     def _write_checkpoint(self, record: dict[str, Any]) -> None:
         task = self.task
         native.save(task.checkpoint, task.config, self.model.state_dict(), task.source.tokenizer, record)
+
+
+def _diverged(got: str, step: int) -> str:
+    return f"got {got} at step {step + 1}, expected finite numbers: use another seed, or a larger --batch"
 
 
 def _as_dict(value: Any) -> dict[str, Any]:
