@@ -173,7 +173,7 @@ def windowed(panels_: MapPanels, key: str) -> MapPanels:
 def variation(side: Side, choice: Choice) -> Reading:
     """(layer, head, token): total variation between the two scores, row by row."""
     options = {"alpha": choice.alpha} if choice.alpha is not None else {}
-    return side.reading("total_variation", score_a=choice.left, score_b=choice.right, **options)
+    return side.by_layer("total_variation", score_a=choice.left, score_b=choice.right, **options)
 
 
 def atlas(side: Side, choice: Choice, tile: str) -> HeadAtlas:
@@ -194,7 +194,8 @@ def atlas(side: Side, choice: Choice, tile: str) -> HeadAtlas:
     options = {"alpha": choice.alpha} if choice.alpha is not None else {}
     options |= {"other": scores[1]} if len(scores) > 1 else {}
     bins = BINS if side.layers * side.heads <= 144 else 32
-    cells = side.derived(all_heads, score=scores[0], bins=bins, **options)
+    options |= {"score": scores[0], "bins": bins}
+    cells = np.stack(side.each_layer("maps", lambda layer: side.derived(all_heads, layer=layer, **options)))
     title = choice.title(scores[0]) if len(scores) == 1 else f"{names[1]} − {names[0]}"
     return HeadAtlas(
         cells, title=f"{side.title} · {title}", unit=UNIT if len(scores) == 1 else "difference",

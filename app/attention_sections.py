@@ -129,8 +129,10 @@ def draw_terms(view: View) -> None:
         format_func={"riemannian": "the Riemannian score", "difference": "Riemannian − Euclidean"}.__getitem__,
     )  # fmt: skip
     dark = widgets.is_dark()
-    readings = {side.title: side.reading("score_shares", of=of) for side in view.sides}
-    shares = {side.title: readings[side.title].values[side.layer, side.head] for side in view.sides}
+    readings = {
+        side.title: side.reading("score_shares", of=of, layer=side.layer, head=side.head) for side in view.sides
+    }
+    shares = {title: reading.values[0, 0] for title, reading in readings.items()}
     where = view.mapping or f"layer {view.a.layer}, head {view.a.head}"
     titles = tuple(term.title for term in TERMS.values())
     formulas = ", ".join(f"{term.title.lower()} ${term.formula}$" for term in TERMS.values())

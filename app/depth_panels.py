@@ -71,16 +71,21 @@ def difference_panel(view: View, name: str, stage: str, options: dict[str, str])
     if view.mismatch:
         st.caption(f"No difference: {view.mismatch}.")
         return
-    measure = MEASURES[name]
+    for column, shown in zip(st.columns(2), dict.fromkeys((name, "dong_residual")), strict=False):
+        with column:
+            _difference(view, shown, stage, options)
+
+
+def _difference(view: View, name: str, stage: str, options: dict[str, str]) -> None:
+    measure, (a, b) = MEASURES[name], view.sides
     values = [depth.residual_values(side.request, name, stage, **options)[:-1] for side in view.sides]
     x, names, _ = depth.places(a.layers, stage, False)
     unit = f"difference ({measure.unit or 'dimensionless'})"
-    title = f"{measure.title}, B − A"
-    figure = lines.difference(x[:-1], values[1] - values[0], title, x_title(stage, False), unit)
+    figure = lines.difference(x[:-1], values[1] - values[0], f"{measure.title}, B − A", x_title(stage, False), unit)
     theme.note(figure, what_if(view))
     table = pd.DataFrame({"where": names[:-1], "A": values[0], "B": values[1], "B - A": values[1] - values[0]})
     caption = f"{widgets.plain(b.title)} minus {widgets.plain(a.title)}, on the same text."
-    widgets.show(figure, table, "difference", caption, f"{name}-difference")
+    widgets.show(figure, table, f"difference-{name}", caption, f"{name}-difference")
 
 
 def spread_panel(view: View, name: str, *, key: str) -> None:

@@ -104,12 +104,9 @@ def views(view: View, choice: Choice) -> list[EllipsoidView]:
 def _field(side: Side, choice: Choice, first: Side) -> EllipsoidField:
     """The glyphs of a side's layer and head, cached; along A's directions they are made afresh."""
     options = {
-        "layer": side.layer,
-        "space": choice.space,
-        "head": side.head,
-        "shape": choice.shape,
-        "dual": choice.dual,
-    }
+        "layer": side.layer, "space": choice.space, "head": side.head, "shape": choice.shape, "dual": choice.dual,
+        "alike": choice.alike, "roomy": choice.roomy,
+    }  # fmt: skip
     if choice.shared and side is not first:
         along = basis(first.trace, choice.base, choice.space, first.layer, first.head)
         return trace_field(side.trace, **options, along=replace(along, name=f"{along.name} of A"))

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
-from app import sidebar
+from app import sidebar, widgets
+from app.components.theme_watch import theme_watch
 from app.intake import described
 from app.view import View
 from fbt_core.checkpoints.faults import CheckpointError
@@ -43,6 +44,8 @@ def begin() -> None:
     st.session_state[VIEW] = None
     with guard():
         st.session_state[VIEW] = sidebar.draw()
+    with st.sidebar:
+        st.session_state[widgets.THEME] = theme_watch()
 
 
 def open_page(title: str) -> View:

@@ -70,7 +70,7 @@ def show_problem() -> None:
     name, fault = st.session_state[PROBLEM]
     with st.container(border=True, key="upload-problem"):
         st.error("The upload is not a checkpoint that can be opened. Everything that was open still is.")
-        st.text(f"File      {name}\n{described(fault)}")
+        st.text(f"File: {name}\n{described(fault)}")
         st.button("Dismiss", on_click=lambda: st.session_state.pop(PROBLEM, None), key="dismiss")
 
 
@@ -85,7 +85,7 @@ def show_missing(side: str, reference: str, fault: CheckpointError) -> None:
 
 def described(fault: CheckpointError) -> str:
     """Got, expected, remedy as plain text: a file may have chosen some of its words."""
-    return f"Got       {fault.got}\nExpected  {fault.expected}\nRemedy    {fault.remedy}"
+    return f"Got: {fault.got}\nExpected: {fault.expected}\nRemedy: {fault.remedy}"
 
 
 def _session() -> str:

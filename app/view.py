@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import streamlit as st
@@ -16,6 +16,8 @@ from fbt_core.checkpoints import Checkpoint
 from fbt_core.measures import Reading
 from fbt_core.tokenizer import Encoding
 from fbt_core.trace import Trace
+
+Part = TypeVar("Part")
 
 QUIET = 256
 """Tokens up to which attention of all layers takes under a second: no progress bar."""
@@ -86,18 +88,23 @@ class Side:
 
     def by_layer(self, name: str, **options: Hashable) -> Reading:
         """``reading`` layer after layer: a long text shows its progress, can be stopped, and goes on where it was."""
-        bar = st.progress(0.0, f"{name}, layer by layer") if len(self.tokens) > QUIET else None
-        parts = []
-        for layer in range(self.layers):
-            parts.append(self.reading(name, layer=layer, **options))
-            if bar is not None:
-                bar.progress((layer + 1) / self.layers, f"{name}: layer {layer + 1} of {self.layers}")
-        if bar is not None:
-            bar.empty()
+        parts = self.each_layer(name, lambda layer: self.reading(name, layer=layer, **options))
         labels = parts[0].labels | {"layer": tuple(label for part in parts for label in part.labels["layer"])}
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         values = np.concatenate([part.values for part in parts])
         return replace(parts[0], values=values, labels=labels, notes=notes, options={**parts[0].options, "layer": None})
+
+    def each_layer(self, what: str, one: Callable[[int], Part]) -> list[Part]:
+        """``one(layer)`` of every layer; of a long text behind a progress bar, and Stop takes effect at each layer."""
+        bar = st.progress(0.0, f"{what}, layer by layer") if len(self.tokens) > QUIET else None
+        parts = []
+        for layer in range(self.layers):
+            parts.append(one(layer))
+            if bar is not None:
+                bar.progress((layer + 1) / self.layers, f"{what}: layer {layer + 1} of {self.layers}")
+        if bar is not None:
+            bar.empty()
+        return parts
 
     def derived(self, function: Callable[..., Any], **options: Hashable) -> Any:
         """``function(trace, **options)``, cached; for what is no measure (maps, glyphs). Read-only."""

@@ -17,9 +17,13 @@ PENDING = "_pending"
 """Session state: selections made inside a page. The sidebar takes them up at the start of the next script run."""
 
 
+THEME = "_theme"
+"""Session state: dark or light, as the entry script last found it."""
+
+
 def is_dark() -> bool:
     """Whether the browser shows the dark theme."""
-    return st.context.theme.type == "dark"
+    return st.session_state.get(THEME, st.context.theme.type) == "dark"
 
 
 def show(

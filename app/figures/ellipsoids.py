@@ -128,8 +128,9 @@ def difference(a: EllipsoidView, b: EllipsoidView, titles: list[str]) -> go.Figu
     made = go.Figure(bars)
     made.update_xaxes(title="token", **theme.ticks(b.tokens))
     made.update_yaxes(title="B − A")
-    made.update_layout(title=theme.label(f"{titles[1]} minus {titles[0]}: {b.value_title}"), height=280)
-    return theme.note(made, b.note or a.note)
+    notes = " · ".join(dict.fromkeys(note for note in (a.note, b.note) if note))  # bars leave no room for it elsewhere
+    title = f"{titles[1]} minus {titles[0]}: {b.value_title}"
+    return made.update_layout(title=theme.label(f"{title} — {notes}" if notes else title), height=280)
 
 
 def vertices(view: EllipsoidView, chosen: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ class Camera {
   }
 
   reset() {
-    Object.assign(this, START, { zoom: 1.1, offset: [0, 0, 0] });
+    Object.assign(this, START, { zoom: 1.06, offset: [0, 0, 0] });
   }
 
   /* What must stay in view: [low, high] of the box, and the witness. Where the camera looks from is not touched; a

@@ -17,8 +17,10 @@ class FieldView {
     this.start();
     this.resizing = new ResizeObserver(() => this.refresh());
     this.resizing.observe(root);
-    root.addEventListener('transitionend', (event) => event.target === root && this.refresh());
-    root.querySelectorAll('button').forEach((button) => button.addEventListener('click', () => this.press(button.name)));
+    ['transitionrun', 'transitionend'].forEach((name) => // of the background: the theme has changed
+      root.addEventListener(name, (event) => event.target === root && this.refresh()));
+    root.querySelectorAll('button').forEach((button) =>
+      button.addEventListener('click', () => this.press(button.name)));
     this.listen();
   }
 
@@ -26,8 +28,8 @@ class FieldView {
     try {
       this.scene = new Scene(this.canvas);
     } catch (error) {
-      this.fail(`${error.message}, so the ellipsoids cannot be drawn here. Turn hardware acceleration on or use a recent `
-        + 'Firefox, Chrome, Edge or Safari; the table and the HTML export below hold the same data.');
+      this.fail(`${error.message}, so the ellipsoids cannot be drawn here. Turn hardware acceleration on or use a `
+        + 'recent Firefox, Chrome, Edge or Safari; the table and the HTML export below hold the same data.');
     }
   }
 
@@ -70,11 +72,11 @@ class FieldView {
     const context = this.overlay.getContext('2d');
     context.scale(ratio, ratio);
     this.lens = this.render(new CanvasPen(context, theme), width, height, ratio);
-    Object.assign(this.canvas.dataset, { count: this.glyphs.tokens.length, updates: this.updates,
+    Object.assign(this.canvas.dataset, { count: this.scene ? this.glyphs.tokens.length : 0, updates: this.updates,
       camera: JSON.stringify(this.camera), title: this.data.header.title });
   }
 
-  /* One picture at one size: the scene into the WebGL canvas, then what ``keep`` does with it, then words by the pen. */
+  /* One picture at one size: the scene into the WebGL canvas, what ``keep`` does with it, then words by the pen. */
   render(pen, width, height, ratio, keep = () => {}) {
     const { header } = this.data;
     const stage = layOut(pen, header, width, height);
@@ -249,7 +251,8 @@ function decode(bytes) {
   const arrays = { centres: floats(3 * count), axes: floats(9 * count), eigenvalues: floats(3 * count),
     values: floats(count), extras: Array.from({ length: extras }, () => floats(count)) };
   const table = new Uint8Array(buffer, offset, 768);
-  return { ...arrays, table, header: JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, offset + 768, length))) };
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, offset + 768, length)));
+  return { ...arrays, table, header };
 }
 
 /* What the graphics card gets: the tokens that are finite, and the witness last. */
@@ -262,7 +265,8 @@ function instancesOf(data) {
     const at = FLOATS * index;
     instances.set(centres.subarray(3 * token, 3 * token + 3), at);
     instances.set(axes.subarray(9 * token, 9 * token + 9), at + 3);
-    const level = high > low ? Math.max(0, Math.min(255, Math.round((255 * (values[token] - low)) / (high - low)))) : 128;
+    const share = high > low ? (values[token] - low) / (high - low) : 0.5;
+    const level = Math.max(0, Math.min(255, Math.round(255 * share)));
     const rgb = [...table.subarray(3 * level, 3 * level + 3)].map((byte) => byte / 255);
     instances.set(Number.isFinite(values[token]) ? rgb : GREY, at + 12);
   });

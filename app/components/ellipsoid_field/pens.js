@@ -63,7 +63,7 @@ class VectorPen {
     return element;
   }
   measure(...request) {
-    return 1.13 * this.measuring.measure(...request); // where the page's font is missing, another stands in, and is wider
+    return 1.13 * this.measuring.measure(...request); // another font, a wider one, may stand in for the page's
   }
   text(string, x, y, style = {}) {
     const { size, weight, align, colour, opacity } = { ...PLAIN, colour: this.theme.text, ...style };
@@ -101,7 +101,13 @@ function readTheme(element) {
 }
 
 /* A CSS colour, in whatever notation, as three numbers from 0 to 1. */
+const KNOWN = new Map();
 function channels(colour) {
+  if (!KNOWN.has(colour)) KNOWN.set(colour, painted(colour));
+  return KNOWN.get(colour);
+}
+
+function painted(colour) {
   const context = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
   context.fillStyle = colour;
   context.fillRect(0, 0, 1, 1);

@@ -46,7 +46,7 @@ flat in int instance;
 in vec3 onQuad;
 out vec4 shade;
 void main() {
-  // In coordinates where the ellipsoid is the unit sphere. The ray starts on the quad, not at the eye: float32 is enough.
+  // In coordinates where the ellipsoid is the unit sphere. It starts on the quad, not at the eye: float32 will do.
   vec3 ray = normalize(onQuad - eye);
   vec3 start = toUnit * (onQuad - middle), stride = toUnit * ray;
   float closest = -dot(start, stride) / dot(stride, stride);
@@ -168,7 +168,8 @@ function program(gl, vertex, fragment) {
   gl.linkProgram(linked);
   if (!gl.getProgramParameter(linked, gl.LINK_STATUS)) {
     const logs = gl.getAttachedShaders(linked).map((shader) => gl.getShaderInfoLog(shader));
-    throw new Error(`The graphics driver refused a shader: ${[gl.getProgramInfoLog(linked), ...logs].join(' ').trim()}`);
+    const reason = [gl.getProgramInfoLog(linked), ...logs].join(' ').trim();
+    throw new Error(`The graphics driver refused a shader (${reason})`);
   }
   return linked;
 }

@@ -7,7 +7,7 @@ function layOut(pen, header, width, height) {
   header.lines = wrap(pen, header.description, width - 24, SMALL);
   const top = 30 + (header.note ? 17 : 0) + 15 * header.lines.length;
   const margin = Math.min(60, 0.1 * width); // for ticks and names of the axes
-  return { x: margin, y: top + 8, width: width - 2 * margin, height: Math.max(60, height - top - 100) };
+  return { x: margin, y: top + 22, width: width - 2 * margin, height: Math.max(60, height - top - 114) };
 }
 
 function drawHeading(pen, header, width) {
@@ -73,7 +73,8 @@ function drawAxes(pen, header, lens, width, { behind, before, middle, ticks }) {
     left([before[0], behind[1], 0], [behind[0], before[1], 0])];
   const heart = lens.project(middle);
   edges.forEach((edge, axis) => {
-    const [start, end, half] = [low[axis], high[axis], middle[axis]].map((value) => lens.project(at(axis, value, edge)));
+    const project = (value) => lens.project(at(axis, value, edge));
+    const [start, end, half] = [low[axis], high[axis], middle[axis]].map(project);
     const along = [end[0] - start[0], end[1] - start[1]];
     const length = Math.hypot(...along);
     if (length < 30 || half[2] <= 0) return;
@@ -82,7 +83,7 @@ function drawAxes(pen, header, lens, width, { behind, before, middle, ticks }) {
     const align = Math.abs(away[0]) < 0.35 ? 'center' : away[0] < 0 ? 'right' : 'left';
     const every = Math.ceil((26 * ticks[axis].length) / length);
     ticks[axis].filter((_, k) => k % every === 0).forEach((value) => {
-      const [x, y] = lens.project(at(axis, value, edge));
+      const [x, y] = project(value);
       pen.line(x, y, x + 4 * away[0], y + 4 * away[1], 0.5);
       pen.text(number(value, 3), x + 9 * away[0], y + 9 * away[1] + 4, { size: TINY, align, opacity: 0.7 });
     });
@@ -103,7 +104,8 @@ function drawAxes(pen, header, lens, width, { behind, before, middle, ticks }) {
 
 /* Labels where there is room, near tokens first; the selected one always. */
 function drawLabels(pen, { header, centres, axes }, glyphs, lens, selected) {
-  const places = glyphs.tokens.map((token) => {
+  const named = header.labels ? glyphs.tokens : glyphs.tokens.filter((token) => token === selected);
+  const places = named.map((token) => {
     const [x, y, depth] = lens.project(centres.subarray(3 * token, 3 * token + 3));
     const vector = (k) => axes.subarray(9 * token + 3 * k, 9 * token + 3 * k + 3);
     const reach = (side) => Math.hypot(...[0, 1, 2].map((k) => dot(vector(k), side))) * (lens.focal / depth);
@@ -117,7 +119,6 @@ function drawLabels(pen, { header, centres, axes }, glyphs, lens, selected) {
   const [near, far] = [Math.min(...depths), Math.max(...depths)];
   places.forEach(({ token, x, y, depth, wide, high }) => {
     const chosen = token === selected;
-    if (!header.labels && !chosen) return;
     const string = visible(header.tokens[token], chosen ? 24 : 14);
     const style = { size: SMALL, weight: chosen ? 700 : 500 };
     const width = pen.measure(string, style.size, style.weight);
