@@ -183,8 +183,10 @@ def test_table_gives_every_number_of_every_token() -> None:
 
 
 def test_difference_is_b_minus_a_on_a_scale_about_zero() -> None:
-    a, b = make_view(), make_view(seed=1)
-    bars = difference(a, b, ["A · one", "B · two"]).data[0]
+    a, b = make_view(note="what-if: strength 2"), make_view(seed=1)
+    made = difference(a, b, ["A · one", "B · two"])
+    bars = made.data[0]
+    assert made.layout.title.text == "B · two minus A · one: Anisotropy (dimensionless) — what-if: strength 2"
     np.testing.assert_allclose(bars.y, b.values - a.values)
     assert bars.marker.cmin == -bars.marker.cmax == -np.abs(b.values - a.values).max()
 

@@ -16,6 +16,7 @@ from app.components import attention_maps, head_atlas
 from app.figures import theme
 from app.figures.atlas import HeadAtlas, atlas_figure, ranked, shares_figure, terms_figure
 from app.figures.maps import COLOURS, MapPanels, attention_figure, bent, cut, entropy_figure, pooled, shade, table
+from fbt_core.attention import pooling
 from fbt_core.attention.decompose import TERMS
 from fbt_core.attention.pooling import head_map, max_pool, mean_over_heads, rollout
 from fbt_core.attention.scores import SCORES
@@ -107,7 +108,7 @@ def test_one_head_is_the_double_loop(score: str, causal: bool) -> None:
 def test_tiles_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = random_trace(11)
     whole = head_map(trace.layers[0].factors, 1, "riemannian")
-    monkeypatch.setattr("fbt_core.attention.pooling.TILE", 4)
+    monkeypatch.setattr(pooling, "TILE", 4)
     torch.testing.assert_close(head_map(trace.layers[0].factors, 1, "riemannian"), whole, rtol=0, atol=1e-14)
 
 
@@ -153,15 +154,16 @@ def test_shown_map_and_its_entropy(view: str) -> None:
 def test_atlas_pools_every_head_and_its_difference() -> None:
     trace = random_trace(10, layers=2, heads=3)
     edges = [0, 2, 5, 7, 10]
-    cells, difference = all_heads(trace, score="l2", bins=4), all_heads(trace, score="l2", other="riemannian", bins=4)
     for layer in range(2):
+        cells = all_heads(trace, layer=layer, score="l2", bins=4)
+        difference = all_heads(trace, layer=layer, score="l2", other="riemannian", bins=4)
         for head in range(3):
             left, right = (attention_by_loop(trace, layer, head, score) for score in ("l2", "riemannian"))
-            np.testing.assert_allclose(cells[layer, head], pool_by_loop(left, edges, True, False)[0], atol=1e-6)
+            np.testing.assert_allclose(cells[head], pool_by_loop(left, edges, True, False)[0], atol=1e-6)
             expected = pool_by_loop(right - left, edges, True, True)[0]
-            np.testing.assert_allclose(np.abs(difference[layer, head]), np.abs(expected), atol=1e-6)
+            np.testing.assert_allclose(np.abs(difference[head]), np.abs(expected), atol=1e-6)
             # The second row has two cells, +x and -x: in the first bin the sign is a tie, decided by rounding.
-            np.testing.assert_allclose(difference[layer, head, 1:], expected[1:], atol=1e-6)
+            np.testing.assert_allclose(difference[head, 1:], expected[1:], atol=1e-6)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -342,7 +344,7 @@ def test_entropy_figure_draws_its_bound() -> None:
 def small_atlas(diverging: bool) -> HeadAtlas:
     trace = random_trace(9, layers=3, heads=2, dtype=torch.float32)
     other = "riemannian" if diverging else None
-    cells = all_heads(trace, score="euclidean", other=other, bins=4)
+    cells = np.stack([all_heads(trace, layer=i, score="euclidean", other=other, bins=4) for i in range(3)])
     cells[1, 1, 3, 0] = math.nan
     readings = np.arange(6.0).reshape(3, 2)
     return HeadAtlas(cells, True, readings, "TV", (2, 1), "all <b>heads", "unit", diverging=diverging)

@@ -223,7 +223,7 @@ def test_a_huge_id_is_refused():
 
 @pytest.mark.parametrize("module", ["fbt_core.tokenizer", "fbt_core.checkpoints", "fbt_core.training.grammar"])
 def test_any_import_may_come_first(module: str, root: Path):
-    """Checkpoints hold tokenizers and tokenizers raise CheckpointError: neither may need the other to be there first."""
+    """Checkpoints hold tokenizers, and tokenizers raise CheckpointError: neither may need the other first."""
     found = subprocess.run([sys.executable, "-c", f"import {module}"], cwd=root, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
 

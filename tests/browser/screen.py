@@ -106,7 +106,7 @@ class Screen:
     def upload(self, path: Path) -> Screen:
         """Give a file by the file chooser."""
         expander = self.page.get_by_test_id("stSidebar").get_by_test_id("stExpander")
-        button = expander.get_by_test_id("stFileUploaderDropzone").get_by_role("button").first
+        button = expander.get_by_test_id("stFileUploaderDropzone").locator("button").first
         if not button.is_visible():
             expander.locator("summary").click()
         with self.page.expect_file_chooser() as chooser:

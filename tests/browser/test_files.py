@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 from tests.browser.screen import Screen
 
+TEXT = "the old sailor near the ships sings"
 HOSTILE = (
     '<img src=x onerror="alert(1)"> <script>alert(2)</script> <b>bold</b> **strong** [link](javascript:alert(3)) $x^2$'
 )
@@ -83,13 +84,29 @@ def test_download_of_the_maps_as_svg(screen: Screen, tmp_path: Path) -> None:
         assert word in said
 
 
-def test_download_of_the_maps_as_csv(screen: Screen, tmp_path: Path) -> None:
-    screen.open("attention").maps()
-    screen.page.get_by_test_id("stPopover").get_by_role("button").first.click()
-    path = screen.download(screen.page.get_by_role("button", name="CSV, unpooled data").first, tmp_path)
+def test_the_csv_of_the_maps_holds_what_the_core_computes(screen: Screen, assets: Path, tmp_path: Path) -> None:
+    from fbt_core import checkpoints
+    from fbt_core.attention.scores import attention
+    from fbt_core.model import build
+
+    screen.open("attention", text=TEXT, layer=2, head=1).maps()
+    below = screen.page.locator(".st-key-maps-A").locator('xpath=following::*[@data-testid="stPopover"][1]')
+    below.get_by_role("button").click()
+    path = screen.download(screen.page.get_by_role("button", name="CSV, unpooled data"), tmp_path)
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert rows and all(None not in row.values() for row in rows)
+    checkpoint = checkpoints.load(assets / "riemannian.safetensors")
+    encoding = checkpoint.tokenizer.encode(TEXT)
+    with torch.no_grad():
+        factors = build(checkpoint).trace(torch.tensor(encoding.ids)).layers[2].factors.select(1)
+        maps = {name: attention(factors, name)[0].numpy() for name in ("euclidean", "riemannian")}
+    count = len(encoding.tokens)
+    assert len(rows) == count * (count + 1) // 2  # the causal half
+    for row in rows:
+        i, j = int(row["query"]), int(row["key"])
+        assert (row["query_token"], row["key_token"]) == (encoding.tokens[i], encoding.tokens[j])
+        assert float(row["Euclidean"]) == pytest.approx(maps["euclidean"][i, j], abs=1e-6)
+        assert float(row["Riemannian"]) == pytest.approx(maps["riemannian"][i, j], abs=1e-6)
 
 
 def test_download_of_a_plotly_figure_as_svg(screen: Screen, tmp_path: Path) -> None:
