@@ -56,22 +56,20 @@ def features(f: Factors) -> tuple[Float[Tensor, "*head token feature"], Float[Te
     """
     q, k = (f.q, f.k) if f.alpha < 1 else _centred(f.q, f.k)  # a common shift changes no distance, and saves digits
     scale = f.alpha / f.tau[:, None, None]
-    along = 2 * scale * q + (1 - f.alpha) / math.sqrt(q.shape[-1]) * q  # what multiplies k
+    along = 2 * scale + (1 - f.alpha) / math.sqrt(q.shape[-1])  # what multiplies q . k
     column = -scale * k.square().sum(-1, keepdim=True) - f.alpha * f.omega.unsqueeze(-1)
     if not isinstance(f.metric, DictionaryMetric):
-        return torch.cat([along, torch.ones_like(column)], -1), torch.cat([k, column], -1)
-    w, a, b = f.metric.weights, q @ f.metric.atoms, k @ f.metric.atoms  # a = B^T q, b = B^T k
-    column = column - scale / 2 * (w * b.square()).sum(-1, keepdim=True)
-    split = _split(f.metric.atoms)
-    if split is None:
-        first, on_b = [along], w * a * scale
-        last = [k]
-    else:
-        rest, inverse = split
-        first, on_b = [along @ rest], w * a * scale + along @ inverse
-        last = [k @ rest]
-    query = torch.cat([*first, on_b, a * scale, -w * scale / 2, -a.square() * scale / 2, torch.ones_like(column)], -1)
-    return query, torch.cat([*last, b, w * b, b.square(), w, column], -1)
+        return torch.cat([along * q, torch.ones_like(column)], -1), torch.cat([k, column], -1)
+    w, atoms = f.metric.weights, f.metric.atoms
+    a = q @ atoms  # B^T q
+    rest, inverse = _split(atoms)
+    first, on_b = (q @ (torch.cat([rest, inverse], -1) * along)).split([rest.shape[-1], a.shape[-1]], -1)
+    last, b = (k @ torch.cat([rest, atoms], -1)).split([rest.shape[-1], a.shape[-1]], -1)
+    wb, half = w * b, -scale / 2
+    column = column + half * (wb * b).sum(-1, keepdim=True)
+    scaled = a * scale
+    query = [first, torch.addcmul(on_b, w, scaled), scaled, w * half, a.square() * half, torch.ones_like(column)]
+    return torch.cat(query, -1), torch.cat([last, b, wb, b.square(), w, column], -1)
 
 
 def _centred(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,20 +77,22 @@ def _centred(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return q - centre, k - centre
 
 
-def _split(atoms: Float[Tensor, "head dim atom"]) -> tuple[Tensor, Tensor] | None:
-    """An orthonormal basis of the complement of span B (head, d, d - m), and B (B^T B)^{-1} (head, d, m).
+def _split(atoms: Float[Tensor, "head dim atom"]) -> tuple[Tensor, Tensor]:
+    """(rest, inverse) with x . y = (rest^T x) . (rest^T y) + (inverse^T x) . (B^T y) for all x, y.
 
-    Then x . y = (rest^T x) . (rest^T y) + (inverse^T x) . (B^T y). ``None`` when B has not full column rank. B is
-    completed to a square matrix by fixed columns first, because torch differentiates only a square or reduced QR.
+    An orthonormal basis of the complement of span B (head, d, d - m), and B (B^T B)^{-1} (head, d, m); where B has not
+    full column rank the identity and 0, which is right for any B, and wider. B is completed to a square matrix by fixed
+    columns first, because torch differentiates only a square or reduced QR.
     """
     heads, dim, count = atoms.shape
+    whole = torch.eye(dim, dtype=atoms.dtype, device=atoms.device).expand(heads, dim, dim), torch.zeros_like(atoms)
     if count > dim:
-        return None
+        return whole
     generator = torch.Generator().manual_seed(0)
     fill = torch.randn(dim, dim - count, generator=generator, dtype=torch.float64).to(atoms)
     q, r = torch.linalg.qr(torch.cat([atoms, fill.expand(heads, -1, -1)], -1))
     diagonal = r.detach().diagonal(dim1=-2, dim2=-1).abs()
     if not (diagonal.amax() < WORST_ATOM_CONDITION * diagonal.amin()):
-        return None
+        return whole
     triangle = r[:, :count, :count]
     return q[..., count:], torch.linalg.solve_triangular(triangle, q[..., :count].mT, upper=True).mT
