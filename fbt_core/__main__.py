@@ -6,7 +6,7 @@ import typer
 
 from fbt_core.commands.maps import maps
 from fbt_core.commands.trace import trace
-from fbt_core.training.command import train
+from fbt_core.commands.train import train
 
 app = typer.Typer(help="The geometry inside a transformer.", no_args_is_help=True, pretty_exceptions_enable=False)
 for command in (trace, maps, train):

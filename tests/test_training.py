@@ -23,10 +23,10 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from fbt_core.checkpoints import CheckpointError, load
+from fbt_core.commands.train import final_line, train
 from fbt_core.config import FiberBundleConfig
 from fbt_core.model import build
 from fbt_core.model.fiber_bundle import FiberBundleTransformer
-from fbt_core.training.command import final_line, train
 from fbt_core.training.data import GrammarSource, TextSource, open_text
 from fbt_core.training.evaluate import HeldOut, Question, evaluate, metric_statistics
 from fbt_core.training.plan import TrainingPlan
@@ -68,7 +68,7 @@ def test_killed_and_resumed_ends_bit_for_bit_the_same(tmp_path: Path, root: Path
     asked = (*asked, "--threads", "1")
     whole = command(*asked, "--out", tmp_path / "whole")
     state = tmp_path / "killed" / "riemannian.state"
-    program = "import typer; from fbt_core.training.command import train; typer.run(train)"
+    program = "import typer; from fbt_core.commands.train import train; typer.run(train)"
     child = subprocess.Popen(
         [sys.executable, "-c", program, *asked, "--out", str(state.parent)],
         cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +10,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from fbt_core.checkpoints import CheckpointError
+from fbt_core.commands.arguments import DeviceOption, checked_device, one_line_errors
 from fbt_core.training.data import GrammarSource, Source, open_text
 from fbt_core.training.plan import TrainingPlan
 from fbt_core.training.presets import PRESETS, model_configs, preset_named
@@ -34,7 +32,7 @@ def train(
     text: Annotated[Path | None, typer.Option(help="Train on this text file instead of the grammar.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json for --text; without it, bytes.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the initial weights and of the order of the data.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps ...")] = "cpu",
+    device: DeviceOption = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64, or bfloat16 (autocast).")] = "float32",
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads; results may differ in the last digits.")
@@ -48,25 +46,15 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     asked = {"steps": steps, "batch": batch, "length": length, "checkpoint_every": checkpoint_every}
-    with _one_line(CheckpointError, ValueError, OSError):
+    with one_line_errors():
         tasks = _tasks(preset, out, only, asked, text, tokenizer, seed, device, dtype)
     records = []
     for task in tasks:
-        with _one_line(CheckpointError, DivergenceError, OSError):
+        with one_line_errors(DivergenceError):
             records.append(train_model(task, restart=not resume))
         print(final_line(records[-1]), flush=True)
     if len(records) > 1:
         print(comparison(records))
-
-
-@contextmanager
-def _one_line(*faults: type[Exception]) -> Iterator[None]:
-    """Errors of the user's side are one line and exit status 2; any other keeps its traceback, for it is ours."""
-    try:
-        yield
-    except faults as fault:
-        typer.echo(f"error: {fault}", err=True)
-        raise typer.Exit(2) from None
 
 
 def _tasks(
@@ -76,7 +64,7 @@ def _tasks(
     """What to train, or an error in the words of the command line."""
     chosen = preset_named(preset)
     plan = replace(
-        chosen.plan, seed=seed, device=_checked(device), dtype=dtype, source=text.name if text else "grammar"
+        chosen.plan, seed=seed, device=checked_device(device), dtype=dtype, source=text.name if text else "grammar"
     )
     plan = _with_numbers(plan, asked, chosen.shared["context"])
     source: Source = _source(text, tokenizer, plan)
@@ -102,15 +90,6 @@ def _source(text: Path | None, tokenizer: Path | None, plan: TrainingPlan) -> So
     if tokenizer is not None:
         raise ValueError("got --tokenizer without --text, expected both: the grammar has its own words")
     return GrammarSource()
-
-
-def _checked(device: str) -> str:
-    """The device's name, after one number was put there."""
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as fault:
-        raise ValueError(f"got --device {device!r}, expected one that torch can use here, such as cpu") from fault
-    return device
 
 
 def _command(
