@@ -52,11 +52,11 @@ def _take(name: str, key: str) -> None:
         cache.checkpoint(upload.reference)
     except CheckpointError as fault:
         st.session_state[PROBLEM] = (chosen.name, fault)
-        if upload is not None:
-            uploads.STORE.drop(upload.sha256, session)
         return
     finally:
         _forget(chosen)
+        if upload is not None and PROBLEM in st.session_state:
+            uploads.STORE.drop(upload.sha256, session)
     _hold(session)
     st.session_state[MINE] = [*dict.fromkeys([*st.session_state.get(MINE, ()), upload.sha256])]
     if name == "upload":

@@ -13,7 +13,7 @@ from app.view import Side, View
 from app.widgets import PENDING
 from fbt_core.checkpoints import Checkpoint
 from fbt_core.checkpoints.faults import CheckpointError
-from fbt_core.tokenizer import Encoding
+from fbt_core.tokenizer import Encoding, visible
 
 RUN = "run"
 """Session state: the run of this session, whether or not its widgets are drawn."""
@@ -34,7 +34,7 @@ def draw() -> View | None:
     sides = [(name, reference, loaded) for name, reference, loaded in opened if loaded is not None]
     encoded = [cache.encoding(reference, run.text) for _, reference, _ in sides]
     with st.sidebar:
-        _notices([encoding for encoding, _ in encoded], [total for _, total in encoded])
+        _notices(run.text, [encoding for encoding, _ in encoded], [total for _, total in encoded])
         run = _place(run, [loaded for *_, loaded in sides], encoded[0][0].tokens)
     _settle(run)
     if not run.text.strip():
@@ -136,15 +136,27 @@ def _load(name: str, reference: str) -> Checkpoint | None:
         return None
 
 
-def _notices(encoded: list[Encoding], totals: list[int]) -> None:
+def _notices(text: str, encoded: list[Encoding], totals: list[int]) -> None:
     """Under the text: what was cut, and which words a tokenizer does not know."""
     for name, encoding, total in zip("AB", encoded, totals, strict=False):
         if total > len(encoding.tokens):
             st.warning(f"{name}: the first {len(encoding.tokens):,} of {total:,} tokens are used.")
-        unknown = dict.fromkeys(token for token, new in zip(encoding.tokens, encoding.unknown, strict=True) if new)
-        if unknown:
-            st.caption(f"{name}: unknown to this tokenizer, so spelled in pieces:")
-            st.text(" ".join(list(unknown)[:24]) + (" ..." if len(unknown) > 24 else ""))
+        words = unknown_words(text, encoding)
+        if words:
+            st.caption(f"{name} has no word for these, and spells them:")
+            st.text(" ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else ""))
+
+
+def unknown_words(text: str, encoding: Encoding) -> list[str]:
+    """The stretches of the text that this tokenizer spells in pieces, each once, in order."""
+    stretches: list[list[int]] = []
+    for (start, end), new in zip(encoding.offsets, encoding.unknown, strict=True):
+        if new and stretches and stretches[-1][1] >= start:
+            stretches[-1][1] = end
+        elif new:
+            stretches.append([start, end])
+    words = " ".join(text[start:end] for start, end in stretches).split()
+    return list(dict.fromkeys("".join(map(visible, word)) for word in words))
 
 
 def _place(run: Run, loaded: list[Checkpoint], tokens: list[str]) -> Run:

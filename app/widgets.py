@@ -78,9 +78,8 @@ def exports(key: str, figure: Twin, table: Table, name: str) -> None:
 
     def page() -> bytes:
         """The figure on the page's colour: on the page itself its paper is transparent."""
-        return (
-            go.Figure(figure).update_layout(paper_bgcolor=paper).to_html(include_plotlyjs=True, config=CONFIG).encode()
-        )
+        made = go.Figure(figure() if callable(figure) else figure).update_layout(paper_bgcolor=paper)
+        return made.to_html(include_plotlyjs=True, config=CONFIG).encode()
 
     st.download_button(
         "HTML, self-contained", data=page, file_name=f"{name}.html", mime="text/html", on_click="ignore",

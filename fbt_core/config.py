@@ -32,6 +32,9 @@ MAXIMA: dict[str, int] = {
 }
 """The most of each field that a loop or an exponent depends on; ``MAXIMUM_SIZE`` for all other integers."""
 
+LARGEST_NUMBER = 1e9
+"""In magnitude, of a field that is no size: far beyond any sense, and far within float32."""
+
 MAXIMUM_SIZE = 1 << 24
 """A config comes from a file, and sizes allocate memory."""
 
@@ -144,8 +147,8 @@ def _check_field(name: str, value: object, kind: str) -> None:
         raise ValueError(f"got {name} = {value!r}, expected {kind}")
     if name in CHOICES and value not in CHOICES[name]:
         raise ValueError(f"got {name} = {value!r}, expected one of {', '.join(CHOICES[name])}")
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        raise ValueError(f"got {name} = {value!r}, expected a finite number")
+    if kind == "float" and isinstance(value, (int, float)) and not abs(value) <= LARGEST_NUMBER:
+        raise ValueError(f"got {name} = {value!r:.40}, expected a finite number of at most {LARGEST_NUMBER:g}")
     if name in MINIMA and isinstance(value, (int, float)) and value < MINIMA[name]:
         raise ValueError(f"got {name} = {value}, expected at least {MINIMA[name]}")
     if kind == "int" and isinstance(value, int) and value > (most := MAXIMA.get(name, MAXIMUM_SIZE)):

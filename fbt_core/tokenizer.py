@@ -7,6 +7,7 @@ out of a file, so reading one raises nothing but ``CheckpointError``.
 from __future__ import annotations
 
 import json
+import math
 import string
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import tokenizers
+
+from fbt_core.strict_json import strict_json
 
 BOS = "<s>"
 """The label of the token that starts every sequence. Typed into a text, these are three ordinary characters."""
@@ -23,6 +26,9 @@ CONTINUATION = "·"
 
 MAXIMUM_WORDS = 1_000_000
 """The largest vocabulary read from a file; the largest in use today have about 260,000 entries."""
+
+MAXIMUM_GROWTH = 64
+"""Of a text by a file's own replacements; a known file's make it a few times longer at most."""
 
 MAXIMUM_WORD_LENGTH = 64
 MAXIMUM_JSON = 64 << 20  # characters; a vocabulary of 260,000 with its merges takes about 33 million
@@ -169,6 +175,10 @@ class FileTokenizer:
         if len(json_text) > MAXIMUM_JSON:
             raise _fault(f"a tokenizer.json of {len(json_text)} characters", f"at most {MAXIMUM_JSON}")
         self._table = _parsed(json_text)
+        if (growth := _growth(self._table)) > MAXIMUM_GROWTH:
+            raise _fault(
+                f"a tokenizer.json that can make a text {growth:.3g} times as long", f"at most {MAXIMUM_GROWTH}"
+            )
         self._tokenizer = _guarded(lambda: tokenizers.Tokenizer.from_str(json_text), "reading")
         # At once: a file may ask for padding to 10^9 tokens, which would end the process at the first text.
         _guarded(self._tokenizer.no_padding, "reading")
@@ -253,12 +263,29 @@ def _word_byte(words: object) -> WordByteTokenizer:
 def _parsed(text: str) -> dict[str, Any]:
     """A JSON object, or a ``CheckpointError``: nesting and integers without end are the file's fault as well."""
     try:
-        table = json.loads(text)
-    except (ValueError, RecursionError) as fault:
-        raise _fault("a tokenizer that is not JSON", "a JSON object") from fault
+        table = strict_json(text)
+    except ValueError as fault:
+        raise _fault(f"a tokenizer that is not JSON ({str(fault)[:80]!r})", "a JSON object") from fault
     if not isinstance(table, dict):
         raise _fault(f"a tokenizer that is a JSON {type(table).__name__}", "a JSON object")
     return table
+
+
+def _growth(step: object) -> float:
+    """The most times longer that a tokenizer.json's replacements can make a text: each multiplies those before it."""
+    if isinstance(step, list):
+        return math.prod(map(_growth, step))
+    if not isinstance(step, dict):
+        return 1.0
+    pattern, content = step.get("pattern"), step.get("content")
+    own = 1.0
+    if step.get("type") == "Replace" and isinstance(content, str):
+        replaced = pattern.get("String") if isinstance(pattern, dict) else None
+        own = max(1.0, len(content) / max(1, len(replaced) if isinstance(replaced, str) else 1))
+    elif step.get("type") == "Prepend":
+        own = 1.0 + len(str(step.get("prepend")))
+    parts = ("normalizer", "normalizers", "pre_tokenizer", "pretokenizers", "decoder", "decoders")
+    return own * math.prod(_growth(step[part]) for part in parts if part in step)
 
 
 def _guarded(call: Callable[[], Result], what: str) -> Result:

@@ -6,6 +6,7 @@ import json
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,30 @@ def test_two_thousand_mutations_raise_nothing_else(good: Path) -> None:
         except CheckpointError:
             pass
     assert opened < 100  # a flipped byte of the training record can be harmless
+
+
+@pytest.mark.parametrize(
+    "record",
+    ['{"loss": 1e999}', '{"loss": NaN}', '{"steps": ' + "9" * 400 + "}", '{"command": "\\ud800"}', '{"a": 1, "a": 2}'],
+)
+def test_a_record_that_json_allows_and_nobody_can_show_is_refused(good: Path, record: str) -> None:
+    refused(rewritten(good, _metadata(training=record)), "'training'", "JSON")
+
+
+def test_a_lone_surrogate_in_the_header_is_refused(good: Path) -> None:
+    refused(rewritten(good, lambda header: header["__metadata__"].update(extra="\ud800")), "not valid JSON")
+
+
+@pytest.mark.parametrize("field", ["kappa_max", "metric_init", "gate_init"])
+@pytest.mark.parametrize("value", [10**17, 1e308, -1e300])
+def test_a_number_beyond_float32_is_refused(good: Path, field: str, value: float) -> None:
+    refused(rewritten(good, _config(**{field: value})), field)
+
+
+def test_weights_that_overflow_are_a_named_fault(good: Path) -> None:
+    config = replace(CONFIG, layers=2)
+    state = FiberBundleTransformer(config).state_dict()
+    state["blocks.0.log_tau"] -= 200
+    native.save(good, config, state, TOKENIZER, {})
+    with pytest.raises(ValueError, match="overflow in layer 1"):
+        build(load(good)).trace(torch.tensor([0, 5, 3]))

@@ -81,7 +81,8 @@ def test_the_factors_give_the_printed_map(path: Path, tmp_path: Path, score: str
     words = ("maps", path, "--text", TEXT, "--layer", 2, "--head", 1, "--score", score, *more, "--dtype", dtype)
     printed = np.loadtxt(run(*words, "--csv", "-", "--factors", tmp_path / "f.npz").splitlines(), delimiter=",")
     assert printed.sum(1) == pytest.approx(1, abs=1e-6)
-    f = np.load(tmp_path / "f.npz", allow_pickle=False)
+    with np.load(tmp_path / "f.npz", allow_pickle=False) as file:
+        f = dict(file)
     q, k, U, omega = (f[name].astype(np.float64) for name in ("q", "k", "U", "omega"))
     S = oracles.score_by_loop(score, q, k, U, float(f["tau"]), omega, float(f["alpha"]))
     slope = float(f["slope"]) if "slope" in f else 0.0

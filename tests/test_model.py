@@ -251,3 +251,19 @@ def test_a_config_survives_its_dict_and_names_strangers() -> None:
         FiberBundleConfig.from_dict({**SMALL.to_dict(), "colour": 1})
     with pytest.raises(ValueError, match="vocab_size"):
         FiberBundleConfig.from_dict({})
+
+
+@pytest.mark.parametrize("strength", [-1.0, float("nan"), float("inf")])
+def test_a_strength_that_is_none_says_so(strength: float) -> None:
+    with pytest.raises(ValueError, match="expected a finite number"):
+        model_of().trace(IDS[0], strength=strength)
+
+
+@pytest.mark.parametrize("name", ["full", "dictionary", "compatible transport"])
+def test_half_precision_runs_and_stays_near_float32(name: str) -> None:
+    """Factorisations are made in float32, all else in bfloat16, whose 8 bits leave about two digits."""
+    model = model_of(**VARIANTS[name]).float()
+    exact = model.trace(IDS[0]).logits
+    half = model.to(torch.bfloat16).trace(IDS[0]).logits
+    assert half.dtype == torch.bfloat16
+    assert float((half.float() - exact).norm() / exact.norm()) < 0.1

@@ -233,3 +233,14 @@ def test_a_rust_panic_is_a_checkpoint_error(capfd: pytest.CaptureFixture[str]):
     with pytest.raises(CheckpointError, match="PanicException"):
         tokenizer.encode("a" * 28 + "b")
     capfd.readouterr()
+
+
+def test_a_text_bomb_is_refused_before_any_text() -> None:
+    """Each replacement makes the text ten times longer: ten of them would fill any memory."""
+    table = byte_level()
+    row = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+    table["normalizer"] = {"type": "Sequence", "normalizers": [row] * 10}
+    with pytest.raises(CheckpointError, match="times as long"):
+        FileTokenizer(json.dumps(table))
+    table["normalizer"] = {"type": "Sequence", "normalizers": [row]}
+    assert FileTokenizer(json.dumps(table)).vocab_size > 0

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fbt_core.attention.scores import Factors, bias
+from fbt_core.geometry.matrix_function import factorable
 from fbt_core.geometry.metric import DictionaryMetric
 
 WORST_ATOM_CONDITION = 1e3
@@ -90,9 +91,10 @@ def _split(atoms: Float[Tensor, "head dim atom"]) -> tuple[Tensor, Tensor]:
         return whole
     generator = torch.Generator().manual_seed(0)
     fill = torch.randn(dim, dim - count, generator=generator, dtype=torch.float64).to(atoms)
-    q, r = torch.linalg.qr(torch.cat([atoms, fill.expand(heads, -1, -1)], -1))
+    q, r = torch.linalg.qr(factorable(torch.cat([atoms, fill.expand(heads, -1, -1)], -1)))
     diagonal = r.detach().diagonal(dim1=-2, dim2=-1).abs()
     if not (diagonal.amax() < WORST_ATOM_CONDITION * diagonal.amin()):
         return whole
     triangle = r[:, :count, :count]
-    return q[..., count:], torch.linalg.solve_triangular(triangle, q[..., :count].mT, upper=True).mT
+    inverse = torch.linalg.solve_triangular(triangle, q[..., :count].mT, upper=True).mT
+    return q[..., count:].to(atoms), inverse.to(atoms)

@@ -6,13 +6,13 @@ not make may use either. Nothing here allocates more than the capped header.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from io import BufferedIOBase
 from math import prod
 from typing import Any
 
 from fbt_core.checkpoints.faults import CheckpointError
+from fbt_core.strict_json import strict_json
 
 MOST_HEADER_BYTES = 16 << 20
 MOST_TENSORS = 100_000
@@ -71,16 +71,11 @@ def read_header(file: BufferedIOBase, size: int) -> Header:
 
 
 def _parse(raw: bytes) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) != len(pairs):
-            raise CheckpointError("a header that names a key twice", "every key once", DAMAGED)
-        return table
-
     try:
-        value = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError("a safetensors header that is not valid JSON", "JSON", DAMAGED) from error
+        value = strict_json(raw.decode("utf-8"))
+    except ValueError as error:
+        why = str(error)[:80]
+        raise CheckpointError(f"a safetensors header that is not valid JSON ({why!r})", "JSON", DAMAGED) from error
     if not isinstance(value, dict):
         raise CheckpointError("a safetensors header that is no table", "a table of tensors", DAMAGED)
     return value

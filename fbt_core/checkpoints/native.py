@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
@@ -20,6 +21,7 @@ from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.checkpoints.header import Header
 from fbt_core.config import FiberBundleConfig
 from fbt_core.model.hollow import hollow
+from fbt_core.strict_json import strict_json
 from fbt_core.tokenizer import Tokenizer, tokenizer_from_json
 
 FORMAT = "fiberscope"
@@ -95,7 +97,7 @@ def read(content: bytes, header: Header, origin: Origin) -> Checkpoint:
             f"a tokenizer of {tokenizer.vocab_size} tokens on an embedding of {config.vocab_size} rows",
             "a row for each token", RETRAIN,
         )  # fmt: skip
-    tensors = load_safetensors(content)
+    tensors = _tensors(content)
     if data_sha256(tensors) != metadata.get("data_sha256"):
         raise CheckpointError("tensors whose SHA-256 is not the one in the file", "equal sums", "Copy the file again.")
     _check_finite(tensors)
@@ -108,6 +110,15 @@ def expected_shapes(config: FiberBundleConfig) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
+def _tensors(content: bytes) -> dict[str, Tensor]:
+    """The library's own reading; where it disagrees with our header check, the file is refused all the same."""
+    try:
+        return load_safetensors(content)
+    except (SafetensorError, ValueError) as error:
+        got = f"tensors that the safetensors library refuses ({str(error)[:120]!r})"
+        raise CheckpointError(got, "tensors it can read", "Copy or download the file again.") from error
+
+
 def _config(metadata: Mapping[str, str]) -> FiberBundleConfig:
     try:
         return FiberBundleConfig.from_dict(_table(metadata, "config"))
@@ -117,9 +128,10 @@ def _config(metadata: Mapping[str, str]) -> FiberBundleConfig:
 
 def _table(metadata: Mapping[str, str], key: str) -> dict[str, Any]:
     try:
-        value = json.loads(metadata.get(key, ""))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"metadata {key!r} that is not JSON", "a JSON object", RETRAIN) from error
+        value = strict_json(metadata.get(key, ""))
+    except ValueError as error:
+        got = f"metadata {key!r} that is not JSON ({str(error)[:80]!r})"
+        raise CheckpointError(got, "a JSON object", RETRAIN) from error
     if not isinstance(value, dict):
         raise CheckpointError(f"metadata {key!r} that is a {type(value).__name__}", "a JSON object", RETRAIN)
     return value

@@ -58,7 +58,7 @@ def one_line_errors(*more: type[Exception]) -> Iterator[None]:
 def checked_device(device: str) -> str:
     """The device's name, after one number was put there. Raises ``ValueError`` where torch cannot use it."""
     try:
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as fault:
         raise ValueError(f"got --device {device!r}, expected one that torch can use here, such as cpu") from fault
     return device
@@ -66,11 +66,12 @@ def checked_device(device: str) -> str:
 
 def write(target: str, content: str) -> None:
     """``content`` to a file, or to standard output for -."""
-    if target == "-":
-        sys.stdout.write(content)
-        return
     with one_line_errors():
-        Path(target).write_text(content, encoding="utf-8")
+        if target == "-":
+            sys.stdout.write(content)
+            sys.stdout.flush()  # here, where a full disk is one line, and not when Python ends
+        else:
+            Path(target).write_text(content, encoding="utf-8")
 
 
 def _text(text: str) -> str:

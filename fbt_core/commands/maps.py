@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import torch
 import typer
+from torch import Tensor
 
 from fbt_core.attention.scores import SCORES, Factors, attention
 from fbt_core.commands.arguments import (
@@ -69,4 +71,9 @@ def save_factors(path: Path, f: Factors) -> None:
     if f.slopes is not None:
         arrays["slope"] = f.slopes[0]
     with path.open("wb") as file:  # an open file keeps the name as given: savez would add .npz to another suffix
-        np.savez(file, alpha=f.alpha, causal=f.causal, **{name: value.cpu().numpy() for name, value in arrays.items()})
+        np.savez(file, alpha=f.alpha, causal=f.causal, **{name: _numpy(value) for name, value in arrays.items()})
+
+
+def _numpy(value: Tensor) -> np.ndarray:
+    """NumPy has no bfloat16: it goes as float32, which holds it exactly."""
+    return (value.float() if value.dtype == torch.bfloat16 else value).cpu().numpy()

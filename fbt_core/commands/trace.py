@@ -39,9 +39,9 @@ def trace(
         table: dict[str, Any] = {"tokens": list(opened.tokens), "layers": layers}
         if strength != 1.0:
             table["what_if"] = f"metric strength {strength}, not the trained 1"
-        write(json_to, json.dumps(table, ensure_ascii=False, allow_nan=False) + "\n")
+        write(json_to, json.dumps(table, allow_nan=False) + "\n")
         return
-    typer.echo(_table(opened, layers))
+    write("-", _table(opened, layers) + "\n")
 
 
 def _layers(trace: Trace, per_token: bool) -> list[dict[str, Any]]:

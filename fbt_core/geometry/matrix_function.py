@@ -13,6 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+
+def factorable(matrix: Tensor) -> Tensor:
+    """The matrix in float32 at least: no half-precision type has factorisations (LU, QR, Cholesky, eigenvalues)."""
+    return matrix.float() if matrix.dtype in (torch.bfloat16, torch.float16) else matrix
+
+
 Scalar = Callable[[Tensor], Tensor]
 Divided = Callable[[Tensor, Tensor], Tensor]
 
@@ -22,18 +28,18 @@ class _SymmetricFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, function: Scalar, divided: Divided) -> Tensor:
-        values, vectors = torch.linalg.eigh(matrix)
+        values, vectors = torch.linalg.eigh(factorable(matrix))
         roots = (1 + values.clamp_min(0)).sqrt()  # K is a Gram matrix: below 0 is rounding
         ctx.save_for_backward(roots, vectors)
         ctx.divided = divided
-        return (vectors * function(roots).unsqueeze(-2)) @ vectors.mT
+        return ((vectors * function(roots).unsqueeze(-2)) @ vectors.mT).to(matrix)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         roots, vectors = ctx.saved_tensors
         differences = ctx.divided(roots.unsqueeze(-1), roots.unsqueeze(-2))
-        symmetric = (grads[0] + grads[0].mT) / 2
-        return vectors @ (differences * (vectors.mT @ symmetric @ vectors)) @ vectors.mT, None, None
+        symmetric = factorable(grads[0] + grads[0].mT) / 2
+        return (vectors @ (differences * (vectors.mT @ symmetric @ vectors)) @ vectors.mT).to(grads[0]), None, None
 
 
 def root_kernel(gram: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fbt_core.geometry.matrix_function import inverse_root_kernel, root_kernel
+from fbt_core.geometry.matrix_function import factorable, inverse_root_kernel, root_kernel
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class LowRankMetric:
         rhs = self.project(x).unsqueeze(-1)
         factor = self._factor()
         rhs = rhs.expand(*torch.broadcast_shapes(rhs.shape[:-2], factor.shape[:-2]), *rhs.shape[-2:])
-        return x - self._lift(torch.cholesky_solve(rhs, factor).squeeze(-1))
+        return x - self._lift(torch.cholesky_solve(rhs.to(factor), factor).squeeze(-1).to(x))
 
     def root(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """g^{1/2} x, the symmetric root: x + U f(K) U^T x with f(l) = 1 / (1 + sqrt(1 + l))."""
@@ -90,7 +90,7 @@ class LowRankMetric:
         """log det g = log det (I + K) >= 0."""
         if self.rank == 0:
             return self.U.new_zeros(self.U.shape[:-2])
-        return 2 * self._factor().diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return 2 * self._factor().diagonal(dim1=-2, dim2=-1).log().sum(-1).to(self.U)
 
     def frame(self) -> tuple[Float[Tensor, "*batch rank"], Float[Tensor, "*batch dim rank"]]:
         """The top min(d, r) eigenvalues of g, descending and >= 1, and their orthonormal eigenvectors.
@@ -98,14 +98,14 @@ class LowRankMetric:
         All other eigenvalues of g are 1. When r > d the surplus is cut; a direction in which U vanishes has eigenvalue
         1 and some unit vector that completes the frame.
         """
-        left, singular, _ = torch.linalg.svd(self.U, full_matrices=False)
-        return 1 + singular.square(), left
+        left, singular, _ = torch.linalg.svd(factorable(self.U), full_matrices=False)
+        return (1 + singular.square()).to(self.U), left.to(self.U)
 
     def eigenvalues(self) -> Float[Tensor, "*batch dim"]:
         """All d eigenvalues of g, descending, each >= 1."""
         if self.rank == 0:
             return self.U.new_ones(self.U.shape[:-1])
-        top = 1 + torch.linalg.svdvals(self.U).square()
+        top = (1 + torch.linalg.svdvals(factorable(self.U)).square()).to(self.U)
         return torch.nn.functional.pad(top, (0, self.dim - top.shape[-1]), value=1.0)
 
     def semi_axes(self, dual: bool = False) -> Float[Tensor, "*batch dim"]:
@@ -156,8 +156,9 @@ class LowRankMetric:
         return torch.eye(self.dim, dtype=self.U.dtype, device=self.U.device) + self.U @ self.U.mT
 
     def _factor(self) -> Tensor:
-        """The Cholesky factor of I + K."""
-        return torch.linalg.cholesky(self.gram + torch.eye(self.rank, dtype=self.U.dtype, device=self.U.device))
+        """The Cholesky factor of I + K, in float32 at least."""
+        gram = factorable(self.gram)
+        return torch.linalg.cholesky(gram + torch.eye(self.rank, dtype=gram.dtype, device=gram.device))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fbt_core.geometry.matrix_function import factorable
+
 
 def cayley(
     left: Float[Tensor, "*batch dim torsion"],
@@ -27,4 +29,5 @@ def cayley(
     a = torch.cat([left, -right], -1)
     b = torch.cat([right, left], -1)
     small = torch.eye(a.shape[-1], dtype=v.dtype, device=v.device) - b.mT @ a / 2
-    return v + (a @ torch.linalg.solve(small, b.mT @ v.unsqueeze(-1))).squeeze(-1)
+    inner = torch.linalg.solve(factorable(small), factorable(b.mT @ v.unsqueeze(-1)))
+    return v + (a @ inner.to(v)).squeeze(-1)

@@ -63,13 +63,22 @@ class FiberBundleTransformer(nn.Module):
         """One sequence, its factors kept. The same blocks run as in ``forward``, so the logits are equal.
 
         ``strength`` multiplies every U: 1 as trained, 0 the identity metric, anything but 1 a what-if.
-        ``tokens`` are labels for whoever draws.
+        ``tokens`` are labels for whoever draws. Raises ``ValueError`` as ``forward`` does, for a strength that is
+        negative or not finite, and where the pass overflows.
         """
+        if not 0 <= strength < float("inf"):
+            raise ValueError(f"got strength {strength}, expected a finite number of at least 0")
         x = start = self._embed(ids[None])
-        layers = []
-        for before, after, record in self._layers(start, strength):
-            x = after
-            layers.append(_layer_trace(len(layers), before, after, record, self.config.own_score))
+        layers: list[LayerTrace] = []
+        try:
+            for before, after, record in self._layers(start, strength):
+                x = after
+                layers.append(_layer_trace(len(layers), before, after, record, self.config.own_score))
+        except torch.linalg.LinAlgError as error:  # a Cholesky factor of NaN
+            raise ValueError(
+                f"got numbers that overflow in layer {len(layers)} at strength {strength:g}, expected finite ones: "
+                "lower the strength, or open an earlier checkpoint"
+            ) from error
         normed = self.final_norm(x)
         return Trace(
             ids=ids, layers=tuple(layers), normed=normed[0], logits=self._logits(normed)[0], strength=strength,

@@ -41,6 +41,7 @@ def train_model(task: Task, restart: bool = False) -> dict[str, Any]:
     Raises ``CheckpointError`` when files of another plan are in the way (``restart`` overwrites them) and
     ``DivergenceError`` when the loss is no longer finite.
     """
+    task.folder.mkdir(parents=True, exist_ok=True)  # one that cannot be made is found before the training, not after
     if restart:
         task.state.unlink(missing_ok=True)
     elif not task.state.exists() and task.checkpoint.exists():
