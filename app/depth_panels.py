@@ -31,8 +31,7 @@ def drawn(view: View, also: tuple[str, ...]) -> list[Drawn]:
         except CheckpointError as fault:
             st.caption(f"{widgets.plain(uploads.label_of(reference))}: {widgets.plain(str(fault))}")
             continue
-        strength = view.run.strength if loaded.config.has_metric else 1.0
-        request = Request(reference, view.run.text, strength, view.run.device)
+        request = Request(reference, view.run.text, 1.0, view.run.device)  # as trained: the slider is of the sides
         found.append((uploads.label_of(reference), request, loaded.config.layers))
     return found
 
@@ -55,7 +54,7 @@ def residual_panel(
     how = f"{depth.STAGES[stage]}; tokens {options['tokens']}, sinks {options['sinks']}"
     figure = lines.by_depth(series, measure.title, x_title(stage, relative), theme.axis_title(measure), log=log)
     theme.subtitle(figure, how)
-    theme.note(figure, what_if(view))
+    theme.note(figure, view.what_if)
     band = f" Mean over {texts} sampled passages, band: 95 % bootstrap interval." if texts else ""
     hollow = " Open markers: after attention, inside a block." if stage == "every" else ""
     widgets.show(figure, table, key, f"{theme.caption(measure)} {FINAL}{hollow}{band}", f"{name}-by-depth")
@@ -80,9 +79,9 @@ def _difference(view: View, name: str, stage: str, options: dict[str, str]) -> N
     measure, (a, b) = MEASURES[name], view.sides
     values = [depth.residual_values(side.request, name, stage, **options)[:-1] for side in view.sides]
     x, names, _ = depth.places(a.layers, stage, False)
-    unit = f"difference ({measure.unit or 'dimensionless'})"
+    unit = f"B − A ({measure.unit or 'dimensionless'})"
     figure = lines.difference(x[:-1], values[1] - values[0], f"{measure.title}, B − A", x_title(stage, False), unit)
-    theme.note(figure, what_if(view))
+    theme.note(figure, view.what_if)
     table = pd.DataFrame({"where": names[:-1], "A": values[0], "B": values[1], "B - A": values[1] - values[0]})
     caption = f"{widgets.plain(b.title)} minus {widgets.plain(a.title)}, on the same text."
     widgets.show(figure, table, f"difference-{name}", caption, f"{name}-difference")
@@ -96,7 +95,7 @@ def spread_panel(view: View, name: str, *, key: str) -> None:
     figure = lines.by_depth(series, measure.title, x_title("out", relative), theme.axis_title(measure))
     over = "heads and tokens" if "token" in measure.axes else "heads"
     theme.subtitle(figure, f"mean over {over}, band: 10th to 90th percentile")
-    theme.note(figure, what_if(view, name))
+    theme.note(figure, view.what_if_of(name))
     widgets.show(figure, readings, key, theme.caption(measure), f"{name}-by-layer")
     notes = {f"{label}: {note}" for label, reading in readings.items() for note in reading.notes}
     widgets.remarks(sorted(notes))
@@ -105,16 +104,9 @@ def spread_panel(view: View, name: str, *, key: str) -> None:
 def x_title(stage: str, relative: bool) -> str:
     """The horizontal axis: layers count from 0; blocks passed when every stage is drawn."""
     if relative:
-        return "relative depth (0 first, 1 last layer)"
+        ends = "0 the embedding, 1 the last block's output" if stage == "every" else "0 the first layer, 1 the last"
+        return f"relative depth ({ends})"
     return "blocks passed (0 is the embedding)" if stage == "every" else "layer (counted from 0)"
-
-
-def what_if(view: View, name: str = "") -> str | None:
-    """Every side's label, and that two scores on one model's factors are a what-if of one of them."""
-    notes = [f"{side.name}: {side.what_if}" for side in view.sides if side.what_if]
-    if name and "score_a" in MEASURES[name].options:
-        notes.append("what-if: both scores on the same factors, the model runs one of them")
-    return "; ".join(notes) or None
 
 
 def frame_of(series: list[Series], name: str) -> pd.DataFrame:

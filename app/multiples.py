@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import streamlit as st
 
+from app import widgets
 from app.components.small_chart import small_chart
 from app.figures.sparkline import sparkline
 from app.view import Side, View
@@ -60,13 +61,11 @@ ATTENTION = ("pages/attention.py", "Attention")
 
 CARDS = (
     Card("effective_rank", "Effective rank after each layer", *DEPTH, _by_layer("effective_rank")),
-    Card("trace_k", "Metric strength tr K by layer, mean", *FIELD, _by_layer("trace_k")),
+    Card("trace_k", "Metric trace tr K by layer, mean", *FIELD, _by_layer("trace_k")),
     Card("anisotropy", "Anisotropy of g by layer, mean", *FIELD, _by_layer("anisotropy")),
     Card("dong_residual", "Dong residual after each layer", *DEPTH, _by_layer("dong_residual")),
     Card("entropy", "Attention entropy by layer, mean", *ATTENTION, _by_layer("entropy")),
-    Card(
-        "total_variation", "Euclidean against Riemannian by head", *ATTENTION, _by_head("total_variation"), by_head=True
-    ),
+    Card("total_variation", "TV Euclidean–Riemannian by head", *ATTENTION, _by_head("total_variation"), by_head=True),
 )
 """To add a card: one row."""
 
@@ -81,6 +80,8 @@ def draw(view: View) -> None:
 
 def _card(view: View, card: Card) -> None:
     st.markdown(card.title + (f", layer {view.a.layer}" if card.by_head else ""))
+    if note := view.what_if_of(card.measure):
+        st.markdown(f":orange[{note}]")
     length = max(len(side.tokens) for side in view.sides)
     if card.costly and length > COSTLY and not st.toggle(f"Compute for {length:,} tokens", key=f"want-{card.measure}"):
         st.page_link(card.page, label=f"{card.link} →")
@@ -95,7 +96,8 @@ def _card(view: View, card: Card) -> None:
     )
     st.markdown(f"**{shown}** {unit} at {at} {marks[0]}" + (" of A" if view.compare else ""))
     count = max(len(values) for values in series)
-    small_chart(
-        sparkline(series, marks, bars=card.by_head, first=f"{at} 0", last=str(count - 1)), key=f"card-{card.measure}"
-    )
+    svg = sparkline(
+        series, marks, bars=card.by_head, first=f"{at} 0", last=str(count - 1), dark=widgets.is_dark()
+    )  # fmt: skip
+    small_chart(svg, key=f"card-{card.measure}")
     st.page_link(card.page, label=f"{card.link} →")

@@ -13,7 +13,7 @@ from app import cache
 from app.cache import Request
 from app.run import MATCHES, Run
 from fbt_core.checkpoints import Checkpoint
-from fbt_core.measures import Reading
+from fbt_core.measures import MEASURES, Reading
 from fbt_core.tokenizer import Encoding
 from fbt_core.trace import Trace
 
@@ -146,6 +146,18 @@ class View:
         if self.a.tokens != self.b.tokens:
             return f"the tokenizers differ: {len(self.a.tokens)} tokens in A, {len(self.b.tokens)} in B"
         return None
+
+    @property
+    def what_if(self) -> str | None:
+        """Every side's label for what is not as trained: to be said on every figure that its metric enters."""
+        return "; ".join(f"{side.name}: {side.what_if}" for side in self.sides if side.what_if) or None
+
+    def what_if_of(self, name: str) -> str | None:
+        """``what_if``, and for a measure of two scores that the model runs but one of them."""
+        notes = [self.what_if] if self.what_if else []
+        if "score_a" in MEASURES[name].options:
+            notes.append("what-if: both scores on the same factors, the model runs one of them")
+        return "; ".join(notes) or None
 
     @property
     def mapping(self) -> str | None:

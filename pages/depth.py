@@ -41,7 +41,7 @@ def residual(view: View) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom"):
             others = [reference for reference in uploads.demos() if reference not in view.run.references]
             also = st.multiselect(
-                "Also draw", others, key="also", format_func=uploads.label_of, width=420, persist_state="session",
+                "Also draw", others, key="also", format_func=uploads.label_of, width=420, bind="query-params",
                 placeholder="bundled checkpoints",
             )  # fmt: skip
             texts = st.number_input(
@@ -65,14 +65,12 @@ def spread(view: View) -> None:
         left, right = st.columns(2)
         with left:
             name = st.selectbox(
-                "Attention", ATTENTION, key="by-attention", format_func=title_of, persist_state="session", width=320
+                "Attention", ATTENTION, key="attention", format_func=title_of, bind="query-params", width=320
             )
-            spread_panel(view, name, key="attention")
+            spread_panel(view, name, key="attention-by-layer")
         with right:
-            name = st.selectbox(
-                "Metric", METRIC, key="by-metric", format_func=title_of, persist_state="session", width=320
-            )
-            spread_panel(view, name, key="metric")
+            name = st.selectbox("Metric", METRIC, key="metric", format_func=title_of, bind="query-params", width=320)
+            spread_panel(view, name, key="metric-by-layer")
 
 
 view = frame.open_page("Depth")

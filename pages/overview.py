@@ -29,6 +29,8 @@ def loaded(view: View) -> None:
                     with st.container(width="content", gap=None):
                         st.metric(title, value, width="content")
                         st.caption(beside, width="content")
+            if side.what_if:
+                st.caption("These figures are the training's own, at metric strength 1.")
 
 
 @st.fragment
@@ -39,22 +41,22 @@ def text(view: View) -> None:
         default = choices.index("trace_k") if view.a.has_metric else 0
         name = st.selectbox(
             "Colour tokens by", choices, index=default, key="colour", format_func=token_measures.CHOICES.__getitem__,
-            persist_state="session", width=360,
+            bind="query-params", width=360,
         )  # fmt: skip
         values = [token_measures.values(side, name) for side in view.sides]
         scale = scale_of(*values)
         for side, numbers in zip(view.sides, values, strict=True):
             where = "" if name == token_measures.LOSS else f", layer {side.layer}, head {side.head}"
-            title = f"{side.title}: {token_measures.CHOICES[name]}{where}"
+            title = " · ".join(filter(None, [f"{side.title}: {token_measures.CHOICES[name]}{where}", side.what_if]))
             strip(view, side, numbers, scale, title, f"strip-{side.name}")
         if view.compare and view.mismatch is None:
             difference = values[1] - values[0]
-            title = f"B − A: {token_measures.CHOICES[name]}"
+            title = " · ".join(filter(None, [f"B − A: {token_measures.CHOICES[name]}", view.what_if]))
             strip(view, view.a, difference, scale_of(difference, diverging=True), title, "strip-difference")
         elif view.compare:
             st.caption(f"No difference: {view.mismatch}.")
-        for note in filter(None, [view.mapping, *(side.what_if for side in view.sides)]):
-            st.caption(note)
+        if view.mapping:
+            st.caption(view.mapping)
 
 
 def strip(view: View, side: Side, values: np.ndarray, scale: Scale, title: str, key: str) -> None:
@@ -74,7 +76,8 @@ def expected(view: View) -> None:
     for column, side, guess in zip(st.columns(len(found)), view.sides, found, strict=True):
         with column:
             mean = f"{guess.mean_loss:.3f} nats a token" if len(guess.loss) > 1 else "needs two tokens"
-            st.markdown(f"**{widgets.plain(side.title)}** · mean loss {mean}")
+            note = f" · :orange[{side.what_if}]" if side.what_if else ""
+            st.markdown(f"**{widgets.plain(side.title)}** · mean loss {mean}{note}")
             label = side.checkpoint.tokenizer.label
             rows = {"token": side.tokens, "loss (nats)": guess.loss}
             if side.name == "B" and view.mismatch is None:

@@ -31,10 +31,9 @@ class Series:
 def by_depth(series: list[Series], title: str, x_title: str, y_title: str, *, log: bool = False) -> go.Figure:
     """All series on one pair of axes. A log axis leaves out what is not positive; its title says log."""
     figure = go.Figure()
+    figure.add_traces([_band(one, index) for index, one in enumerate(series) if one.low is not None])
     for index, one in enumerate(series):
-        if one.low is not None and one.high is not None:
-            figure.add_trace(_band(one, index))
-        figure.add_traces(_line(one, index, single=len(series) == 1))
+        figure.add_traces(_line(one, index))
     figure.update_layout(title=theme.label(title), height=380, showlegend=len(series) > 1)
     figure.update_xaxes(title=x_title, **_depth_ticks(series))
     figure.update_yaxes(title=y_title.replace("dimensionless", "log scale") if log else y_title)
@@ -48,13 +47,13 @@ def difference(x: np.ndarray, values: np.ndarray, title: str, x_title: str, y_ti
     colours = [theme.CATEGORIES[1] if value > 0 else theme.CATEGORIES[0] for value in values]
     bars = go.Bar(x=x, y=values, marker={"color": colours}, hovertemplate="%{x}: %{y:.4g}<extra></extra>")
     figure = go.Figure(bars)
-    figure.update_layout(title=theme.label(title), height=240, bargap=0.35)
+    figure.update_layout(title=theme.label(title), height=300, bargap=0.35)
     figure.update_xaxes(title=x_title, dtick=_step(x))
     figure.update_yaxes(title=y_title, range=[-bound, bound], zeroline=True)
     return figure
 
 
-def _line(one: Series, index: int, single: bool) -> list[go.Scatter]:
+def _line(one: Series, index: int) -> list[go.Scatter]:
     style = theme.style(index)
     count = len(one.x) - one.final
     names = one.names or tuple(f"{value:g}" for value in one.x)
@@ -100,16 +99,23 @@ def _band(one: Series, index: int) -> go.Scatter:
 def _depth_ticks(series: list[Series]) -> dict:
     """Whole layers, thinned so that they fit, first and last kept; "final norm" where a series ends with it."""
     longest = max(series, key=lambda one: one.x[-1] if len(one.x) else 0)
-    values = [value for value in longest.x[: len(longest.x) - longest.final] if float(value).is_integer()]
-    step = max(1, -(-len(values) // 14))
-    kept = [*values[:-1:step], *values[-1:]] if len(values) > 1 else values
-    if len(kept) > 2 and kept[-1] - kept[-2] < step:
-        del kept[-2]
+    inside = longest.x[: len(longest.x) - longest.final]
+    whole = [float(value) for value in inside if float(value).is_integer()]
+    kept = [0, 0.25, 0.5, 0.75, 1] if len(inside) > 2 and inside[-1] == 1 else _thinned(whole)
     ticks, names = list(kept), [f"{value:g}" for value in kept]
     if longest.final:
         ticks.append(longest.x[-1])
         names.append("final<br>norm")
     return {"tickmode": "array", "tickvals": ticks, "ticktext": names}
+
+
+def _thinned(values: list[float]) -> list[float]:
+    """At most about 14 of them, the first and the last always among them."""
+    step = max(1, -(-len(values) // 14))
+    kept = [*values[:-1:step], *values[-1:]]
+    if len(kept) > 2 and kept[-1] - kept[-2] < step:
+        del kept[-2]
+    return kept
 
 
 def _step(x: np.ndarray) -> int:

@@ -10,7 +10,9 @@ WIDTH, HEIGHT = 240, 74
 LEFT, RIGHT, TOP, BOTTOM = 34, 6, 8, 16
 
 
-def sparkline(series: list[np.ndarray], mark: list[int], *, bars: bool = False, first: str, last: str) -> str:
+def sparkline(
+    series: list[np.ndarray], mark: list[int], *, bars: bool = False, first: str, last: str, dark: bool = False
+) -> str:
     """One curve (or one group of bars) a side over equally spaced indices, on one scale from its least to its greatest.
 
     ``mark`` is the highlighted index of each side; ``first`` and ``last`` label the ends of the horizontal axis.
@@ -23,7 +25,11 @@ def sparkline(series: list[np.ndarray], mark: list[int], *, bars: bool = False, 
     for side, (values, index) in enumerate(zip(series, mark, strict=True)):
         slots = max(map(len, series)) if bars else 0
         x, y = _places(np.asarray(values, float), low, high, slots)
-        parts.append(_bars(x, y, side, len(series), slots, index) if bars else _line(x, y, side, index))
+        colour = theme.category(side, dark)
+        if bars:
+            parts.append(_bars(x, y, (side, len(series), slots), index, colour))
+        else:
+            parts.append(_line(x, y, index, colour, dashed=side > 0))
     style = "width:100%;height:auto;display:block"
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" style="{style}" role="img">{"".join(parts)}</svg>'
 
@@ -51,8 +57,8 @@ def _axis(low: float, high: float, first: str, last: str) -> str:
     )
 
 
-def _line(x: np.ndarray, y: np.ndarray, side: int, index: int) -> str:
-    colour, dash = theme.CATEGORIES[side], ' stroke-dasharray="5 3"' if side else ""
+def _line(x: np.ndarray, y: np.ndarray, index: int, colour: str, *, dashed: bool) -> str:
+    dash = ' stroke-dasharray="5 3"' if dashed else ""
     path, pen = "", "M"
     for across, down in zip(x, y, strict=True):
         path += f"{pen}{across:.1f} {down:.1f}" if np.isfinite(down) else ""
@@ -63,7 +69,9 @@ def _line(x: np.ndarray, y: np.ndarray, side: int, index: int) -> str:
     return line
 
 
-def _bars(x: np.ndarray, y: np.ndarray, side: int, sides: int, slots: int, index: int) -> str:
+def _bars(x: np.ndarray, y: np.ndarray, place_of: tuple[int, int, int], index: int, colour: str) -> str:
+    """``place_of`` is the side, the number of sides and the number of slots."""
+    side, sides, slots = place_of
     room = (WIDTH - LEFT - RIGHT) / slots * 0.8
     width, base, bars = min(room / sides, 28), HEIGHT - BOTTOM, ""
     for place, (across, down) in enumerate(zip(x, y, strict=True)):
@@ -71,6 +79,6 @@ def _bars(x: np.ndarray, y: np.ndarray, side: int, sides: int, slots: int, index
             left = across - width * sides / 2 + side * width
             opacity = 1 if place == index else 0.45
             size = f'width="{max(width - 1, 1):.1f}" height="{max(base - down, 0.5):.1f}"'
-            fill = f'fill="{theme.CATEGORIES[side]}" opacity="{opacity}"'
+            fill = f'fill="{colour}" opacity="{opacity}"'
             bars += f'<rect x="{left:.1f}" y="{down:.1f}" {size} {fill}/>'
     return bars

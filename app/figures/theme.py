@@ -14,6 +14,11 @@ DIVERGING = "RdBu_r"  # blue negative, red positive; always with a range symmetr
 CATEGORIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 """Okabe and Ito, without the yellow that vanishes on white and the black that vanishes on dark."""
 
+DARK = {"#0072B2": "#56B4E9", "#56B4E9": "#0072B2"}
+"""On dark ground the two blues change places: the first category must be the one that is seen best."""
+
+WARNING = "#D55E00"
+
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 
@@ -33,6 +38,12 @@ def style(index: int) -> dict[str, Any]:
     }
 
 
+def category(index: int, dark: bool) -> str:
+    """The colour of the index-th category on light or dark ground."""
+    colour = CATEGORIES[index % len(CATEGORIES)]
+    return DARK.get(colour, colour) if dark else colour
+
+
 def faint(index: int, alpha: float = 0.18) -> str:
     """The category's colour for a band."""
     colour = CATEGORIES[index % len(CATEGORIES)]
@@ -49,7 +60,10 @@ def template(dark: bool) -> go.layout.Template:
     scene = {"showspikes": False, "zeroline": False, "gridcolor": GRID[dark], "showbackground": False}
     layout = go.Layout(
         font={"family": FONT, "size": 13, "color": INK[dark]},
-        title={"x": 0, "xref": "container", "xanchor": "left", "font": {"size": 15}, "pad": {"l": 8, "t": 6}},
+        title={
+            "x": 0, "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top", "font": {"size": 15},
+            "pad": {"l": 8, "t": 10},
+        },
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
         colorway=list(CATEGORIES), colorscale={"sequential": SEQUENTIAL, "diverging": DIVERGING},
         margin={"l": 56, "r": 16, "t": 44, "b": 48}, xaxis=axis, yaxis=axis,
@@ -58,10 +72,6 @@ def template(dark: bool) -> go.layout.Template:
         hoverlabel={"font": {"family": FONT}},
     )  # fmt: skip
     return go.layout.Template(layout=layout)
-
-
-DARK = {"#0072B2": "#56B4E9", "#56B4E9": "#0072B2"}
-"""On dark ground the two blues change places: the first category must be the one that is seen best."""
 
 
 def dress(figure: go.Figure, dark: bool = False) -> go.Figure:
@@ -80,17 +90,22 @@ def _on_dark(trace: Any) -> None:
 
 def subtitle(figure: go.Figure, text: str) -> go.Figure:
     """A second, smaller line under the title, in place."""
-    return figure.update_layout(title={"subtitle": {"text": label(text), "font": {"size": 12}}}, margin={"t": 76})
+    return _below_title(figure, label(text))
 
 
 def note(figure: go.Figure, text: str | None) -> go.Figure:
-    """Print a label, such as a what-if, on the figure itself, in place: it must survive every export."""
-    if text:
-        figure.add_annotation(
-            text=label(text), xref="paper", yref="paper", x=1, y=0, xanchor="right", yanchor="bottom", showarrow=False,
-            font={"size": 11, "color": "#D55E00"},
-        )  # fmt: skip
-    return figure
+    """Print a label, such as a what-if, under the title, in place: over no data, and in every export."""
+    if not text:
+        return figure
+    above = figure.layout.title.subtitle.text  # pyright: ignore[reportAttributeAccessIssue]
+    line = f'<span style="color:{WARNING}">{label(text)}</span>'
+    return _below_title(figure, f"{above}<br>{line}" if above else line)
+
+
+def _below_title(figure: go.Figure, text: str) -> go.Figure:
+    lines = 1 + text.count("<br>")
+    height = 44 + 18 * lines
+    return figure.update_layout(title={"subtitle": {"text": text, "font": {"size": 12}}}, margin={"t": height})
 
 
 def label(text: str) -> str:

@@ -102,7 +102,7 @@ _PICK = ("layer", "head")
 
 ROWS = (
     Measure(
-        "trace_k", r"\operatorname{tr} K", "Metric strength", _AXES, "", "[0, inf)",
+        "trace_k", r"\operatorname{tr} K", "Metric trace", _AXES, "", "[0, inf)",
         r"\operatorname{tr} U^\top U = \lVert U \rVert_F^2", "docs/mathematics.md, items 2 and 10",
         partial(_each_token, _metric, trace_k), _PICK,
     ),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.screen import WAIT, Screen, colours, pixels, updates, wait_for_update
+from tests.browser.screen import WAIT, Screen, colours, limit, pixels, updates, wait_for_update
 from tests.browser.server import running
 
 TEXT = "the old sailor near the ships sings"
@@ -44,9 +44,9 @@ def test_first_page_shows_a_figure_within_ten_seconds_of_the_start(
             expect(page.locator(".strip").get_by_text("sailor").first).to_be_visible(timeout=WAIT)
             taken.append(time.monotonic() - fresh.started)
             page.close()
-        if taken[-1] < 10:
+        if taken[-1] < limit(10):
             break
-    assert min(taken) < 10, f"the first figure came after {taken} s"
+    assert min(taken) < limit(10), f"the first figure came after {taken} s"
 
 
 @pytest.mark.parametrize("title", ["Overview", "Ellipsoid field", "Attention", "Depth", "Glossary"])
@@ -133,7 +133,9 @@ def test_a_layer_change_repaints_within_a_second_at_128_tokens(screen: Screen) -
         screen.slide("Layer", layer)
         wait_for_update(maps, count)
         taken.append(time.monotonic() - start)
-    assert min(taken) < 2.0, f"layer changes took {taken} s"  # the aim is 1 s; twice that on a machine with other work
+    assert min(taken) < limit(2), (
+        f"layer changes took {taken} s"
+    )  # the promise is 1 s; the keyboard's way there counts too
 
 
 def test_a_copied_link_opens_the_same_view(new_screen: Callable[..., Screen]) -> None:
@@ -147,7 +149,7 @@ def test_a_copied_link_opens_the_same_view(new_screen: Callable[..., Screen]) ->
     second.settle()
     for label, value in (("Layer", "2"), ("Head", "1")):
         expect(second.slider(label)).to_have_value(value)
-    expect(second.page.get_by_test_id("stSidebar").get_by_text("euclidean").first).to_be_visible()
+    expect(second.page.get_by_label("Compare with checkpoint B").first).to_have_value("euclidean")
     assert second.page.url == link
     canvases = [one.maps().locator("canvas").first for one in (first, second)]
     for canvas in canvases:
@@ -167,7 +169,7 @@ def test_compare_shows_both(screen: Screen, page: str) -> None:
     if page == "ellipsoids":
         expect(screen.page.locator("canvas[data-count]")).to_have_count(2)
     if page == "attention":
-        assert screen.page.locator(".maps[data-tokens]").count() >= 2
+        expect(screen.page.locator(".maps[data-tokens]").nth(1)).to_be_visible()
     assert screen.page.get_by_test_id("stException").count() == 0
 
 

@@ -6,14 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import streamlit as st
+from streamlit.components.v2 import component
 
 HERE = Path(__file__).parent
 
 
 @cache
 def _component() -> Any:
-    return st.components.v2.component(
+    return component(
         "figure_export",
         html='<div class="bar"></div>',
         css=(HERE / "figure_export.css").read_text(),

@@ -36,7 +36,7 @@ function save({ chart, name }, choice, style) {
     format: choice.format,
     scale: choice.scale,
     width: narrow ? choice.width : width,
-    height: narrow ? Math.round(choice.width * Math.min(Math.max(height / width, 0.62), 1)) : height,
+    height: narrow ? Math.round(choice.width * Math.min(Math.max(height / width, 0.8), 1)) : height,
     filename: narrow ? `${name}-column` : name,
   };
   figure.layout = { ...layout, paper_bgcolor: style.getPropertyValue("--st-background-color").trim() || "white" };
@@ -51,9 +51,20 @@ function save({ chart, name }, choice, style) {
 
 // Type of 7 to 8 points at the width of a journal's column.
 function small(layout) {
+  const title = layout.title ?? {};
   return {
     font: { ...layout.font, size: 9 },
-    title: { ...layout.title, font: { ...layout.title?.font, size: 10 } },
-    margin: { l: 38, r: 8, t: 40, b: 34 },
+    title: {
+      ...title,
+      font: { ...title.font, size: 10 },
+      subtitle: { ...title.subtitle, font: { ...title.subtitle?.font, size: 8 } },
+    },
+    xaxis: narrowAxis(layout.xaxis),
+    yaxis: narrowAxis(layout.yaxis),
+    margin: { l: 38, r: 8, t: Math.round((layout.margin?.t ?? 44) * 0.75), b: 34 },
   };
+}
+
+function narrowAxis(axis) {
+  return axis && { ...axis, title: { ...axis.title, font: { size: 9 } }, tickfont: { size: 8 } };
 }

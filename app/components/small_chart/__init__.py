@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import streamlit as st
+from streamlit.components.v2 import component
 
 # The SVG comes from app.figures.sparkline, which lets numbers and escaped labels in and nothing else.
 JS = "export default ({ data, parentElement }) => { parentElement.querySelector('.chart').innerHTML = data; };"
@@ -14,7 +14,7 @@ CSS = ".chart { color: var(--st-text-color); font-family: var(--st-font); width:
 
 @cache
 def _component() -> Any:
-    return st.components.v2.component("small_chart", html='<div class="chart"></div>', css=CSS, js=JS)
+    return component("small_chart", html='<div class="chart"></div>', css=CSS, js=JS)
 
 
 def small_chart(svg: str, key: str) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
-
+from streamlit.components.v2 import component
 
 KEY = "theme-watch"
 
 
 @cache
 def _component() -> Any:
-    return st.components.v2.component("theme_watch", js=(Path(__file__).parent / "theme_watch.js").read_text())
+    return component("theme_watch", js=(Path(__file__).parent / "theme_watch.js").read_text())
 
 
 def theme_watch() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import streamlit as st
+from streamlit.components.v2 import component
 
 from app.figures.tokens import Scale, ink
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 @cache
 def _component() -> Any:
-    return st.components.v2.component(
+    return component(
         "token_strip",
         html='<div class="bar"></div><div class="strip" role="listbox" aria-label="tokens"></div>',
         css=(HERE / "token_strip.css").read_text(),
