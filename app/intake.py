@@ -46,21 +46,28 @@ def _take(name: str, key: str) -> None:
     st.session_state[f"_{name}_round"] = st.session_state.get(f"_{name}_round", 0) + 1
     session = _session()
     st.session_state.pop(PROBLEM, None)
-    upload = None
     try:
-        upload = uploads.STORE.take(chosen, chosen.name, session)
-        cache.checkpoint(upload.reference)
+        upload = _opened(chosen, session)
     except CheckpointError as fault:
         st.session_state[PROBLEM] = (chosen.name, fault)
         return
     finally:
         _forget(chosen)
-        if upload is not None and PROBLEM in st.session_state:
-            uploads.STORE.drop(upload.sha256, session)
     _hold(session)
     st.session_state[MINE] = [*dict.fromkeys([*st.session_state.get(MINE, ()), upload.sha256])]
     if name == "upload":
         st.session_state[f"run-{st.session_state.get('upload-side', 'A').lower()}"] = upload.reference
+
+
+def _opened(chosen: Any, session: str) -> uploads.Upload:
+    """The upload on disk, after it was opened once; whatever goes wrong, nothing of it is kept."""
+    upload = uploads.STORE.take(chosen, chosen.name, session)
+    try:
+        cache.checkpoint(upload.reference)
+    except BaseException:
+        uploads.STORE.drop(upload.sha256, session)
+        raise
+    return upload
 
 
 def show_problem() -> None:

@@ -71,7 +71,8 @@ def save_factors(path: Path, f: Factors) -> None:
     if f.slopes is not None:
         arrays["slope"] = f.slopes[0]
     with path.open("wb") as file:  # an open file keeps the name as given: savez would add .npz to another suffix
-        np.savez(file, alpha=f.alpha, causal=f.causal, **{name: _numpy(value) for name, value in arrays.items()})
+        plain = {name: _numpy(value) for name, value in arrays.items()}
+        np.savez(file, alpha=f.alpha, causal=f.causal, **plain)  # pyright: ignore[reportArgumentType]
 
 
 def _numpy(value: Tensor) -> np.ndarray:
