@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from app import widgets
-from app.attention import Choice, own_panels, variation, windowed
+from app.attention import Choice, note, own_panels, variation, windowed
 from app.components.attention_maps import attention_maps
 from app.components.head_atlas import head_atlas
 from app.figures.atlas import HeadAtlas, atlas_figure, ranked, shares_figure, terms_figure
@@ -89,12 +89,17 @@ def draw_ranking(view: View, side: Side, choice: Choice) -> None:
     rows = variation(side, choice).values
     frame = ranked({"mean": rows.mean(-1), "largest": rows.max(-1), "at query": rows.argmax(-1)})
     st.markdown(f"**Heads by total variation**, {choice.title(choice.left)} against {choice.title(choice.right)}")
+    what_if = note(side, choice, choice.left, choice.right)
+    if what_if:
+        st.markdown(f":orange[{widgets.plain(what_if)}]")
     key = f"ranking-{side.name}"
     event = st.dataframe(
         frame, hide_index=True, key=key, on_select="rerun", selection_mode="single-row", height=330, width="stretch",
         column_config={
-            "mean": st.column_config.ProgressColumn("mean TV", min_value=0.0, max_value=1.0, format="%.4f"),
-            "largest": st.column_config.NumberColumn("largest row", format="%.4f"),
+            "layer": st.column_config.NumberColumn(width=50), "head": st.column_config.NumberColumn(width=50),
+            "mean": st.column_config.ProgressColumn("mean TV", min_value=0.0, max_value=1.0, format="%.4f", width=110),
+            "largest": st.column_config.NumberColumn(format="%.4f", width=65, help="TV of the row where it is largest"),
+            "at query": st.column_config.NumberColumn("query", width=55, help="The row of the largest TV"),
         },
     )  # fmt: skip
     st.caption(
@@ -133,17 +138,25 @@ def draw_terms(view: View) -> None:
         side.title: side.reading("score_shares", of=of, layer=side.layer, head=side.head) for side in view.sides
     }
     shares = {title: reading.values[0, 0] for title, reading in readings.items()}
-    where = view.mapping or f"layer {view.a.layer}, head {view.a.head}"
+    where = view.mapping or f"{view.a.title} · layer {view.a.layer}, head {view.a.head}"
     titles = tuple(term.title for term in TERMS.values())
     formulas = ", ".join(f"{term.title.lower()} ${term.formula}$" for term in TERMS.values())
     widgets.show(
-        shares_figure(shares, titles, f"Share of each term · {where}", dark), readings, "shares",
+        shares_figure(shares, titles, f"Share of each term · {where}", _what_ifs(view), dark), readings, "shares",
         r"$\phi_t = \operatorname{cov}(\tilde s_t, \tilde s) / \operatorname{var}(\tilde s)$, $\tilde s$ centred over "
         rf"the keys of each row; covariances split evenly, so a share may be negative. Terms (Eq. 28): {formulas}.",
         "score-shares",
     )  # fmt: skip
+    widgets.remarks([f"{title}: {remark}" for title, reading in readings.items() for remark in reading.notes])
     for side in view.sides:
         _draw_term_maps(side, of, dark)
+
+
+def _what_ifs(view: View) -> str:
+    """Why a side's shares are not of what the model ran: the terms are those of the Riemannian score."""
+    notes = {side.name: side.what_if_score("riemannian") for side in view.sides}
+    told = [f"{name}: {why}" if view.compare else why for name, why in notes.items() if why]
+    return "; ".join(told)
 
 
 def _draw_term_maps(side: Side, of: str, dark: bool) -> None:
@@ -152,6 +165,9 @@ def _draw_term_maps(side: Side, of: str, dark: bool) -> None:
     tokens = tuple(side.tokens[place * len(side.tokens) // size] for place in range(size))  # the first of each bin
     shown = {TERMS[name].title: cells for name, cells in maps.items() if np.nanmax(np.abs(cells), initial=0) > 0}
     heading = f"{side.title} · terms of the score · layer {side.layer}, head {side.head}"
+    if not shown:
+        st.caption(f"{widgets.plain(heading)}: every term is constant along the rows, so there is no map to draw.")
+        return
     caption = (
         "Each term in nats, minus its mean over the keys that the row may see (a constant along a row cancels in the "
         "softmax, so the query's norm is left out); terms that vanish are left out."

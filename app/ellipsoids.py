@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -11,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from app import token_measures
-from app.figures.ellipsoids import LABELLED, EllipsoidView, table
+from app.figures.ellipsoids import IN_VIEW, LABELLED, EllipsoidView
 from app.view import Side, View
 from fbt_core.geometry.drawn_space import BASES, SPACES, basis
 from fbt_core.geometry.ellipsoid import SHAPES, EllipsoidField, trace_field
@@ -120,12 +121,27 @@ def _view(
     others = [name for name in HOVERED if name != choice.colour] if side.has_metric else []
     extras = {token_measures.CHOICES[name]: _by_layer(side, choice, name)[side.layer] for name in others}
     if side.has_metric:
-        extras["Leading eigenvector in view (share)"] = field.in_view
+        extras[IN_VIEW] = field.in_view
     return EllipsoidView(
         field, side.tokens, values, _title(choice), limits, f"{side.title}: {field.where}", extras,
-        side.what_if, view.mapping, view.token, choice.labels,
-        f"ellipsoids-{side.name}-{choice.space}-layer{side.layer}",
+        side.what_if, view.mapping, view.token, choice.labels, _file_name(side, choice), _facts(side, choice),
     )  # fmt: skip
+
+
+def _facts(side: Side, choice: Choice) -> dict[str, object]:
+    """What holds for every row of the exported table: where its numbers come from."""
+    per_head = SPACES[choice.space].per_head
+    return {
+        "side": side.name, "checkpoint": side.label, "layer": side.layer, "head": side.head if per_head else "all",
+        "space": choice.space, "strength": side.request.strength, "what_if": side.what_if or "",
+    }  # fmt: skip
+
+
+def _file_name(side: Side, choice: Choice) -> str:
+    """Of exports. A checkpoint's label is of its owner's choosing, so only what every file system takes is kept."""
+    label = re.sub(r"[^\w.-]+", "-", side.label).strip("-.")[:60] or "checkpoint"
+    head = f"-head{side.head}" if SPACES[choice.space].per_head else ""
+    return f"ellipsoids-{side.name}-{label}-{choice.space}-layer{side.layer}{head}"
 
 
 def _title(choice: Choice) -> str:
@@ -158,14 +174,36 @@ def caption(choice: Choice, field: EllipsoidField) -> str:
     if choice.colour in MEASURES:
         row = MEASURES[choice.colour]
         colour = f"${row.symbol} = {row.equation}$, its range over all layers"
-    where = r"$G = I + \mathrm{blockdiag}_h(U_h U_h^\top)$" if choice.space == "residual" else r"$g = I + U U^\top$"
     return (
-        f"{where}; drawn is ${field.equation}$, with $P$ the drawn directions, at each token's position relative to "
-        f"the mean token. Colour: {colour}. The grey sphere is the unit ball of $g = I$ at the same scale. Drag turns, "
-        "shift-drag moves, wheel zooms, double click shows all; a click selects the token everywhere."
+        f"{_drawn(choice, field)}, at each token's position relative to the mean token. Colour: {colour}. The grey "
+        "sphere is the unit ball of $g = I$ at the same scale. Drag turns, shift-drag moves, wheel zooms, double click "
+        "shows all; a click selects the token everywhere."
     )
 
 
+def _drawn(choice: Choice, field: EllipsoidField) -> str:
+    """The metric and the surface that is drawn of it, every symbol explained."""
+    if not field.has_metric:
+        return "No metric here, $g = I$: every glyph is the unit ball"
+    residual = choice.space == "residual"
+    where = r"$g = I + \mathrm{blockdiag}_h(U_h U_h^\top)$ over all heads $h$" if residual else r"$g = I + U U^\top$"
+    symbols = "the rows of $P$ are the drawn directions"
+    if choice.shape == "metric frame":
+        symbols = (
+            r"$u_m$ are the eigenvectors of the three largest; $\hat u_m$ are the orthonormal directions nearest "
+            r"to their projections on the picture, weighted by $\lambda_m - 1$"
+        )
+    return f"{where}; drawn is ${field.equation}$, where {symbols}"
+
+
 def both(shown: list[EllipsoidView], titles: list[str]) -> pd.DataFrame:
-    """The tables of all sides, one under the other."""
-    return pd.concat([table(view).assign(checkpoint=title) for view, title in zip(shown, titles, strict=True)])
+    """What the bars of B minus A show: one row a token, the colour measure of A, of B and their difference."""
+    a, b = shown
+    constant = {"measure": b.value_title, "checkpoint_A": titles[0], "checkpoint_B": titles[1]}
+    constant |= {
+        f"{name}_{view.facts['side']}": view.facts[name]
+        for name in ("layer", "head", "strength", "what_if") for view in shown
+    }  # fmt: skip
+    values = {"A": a.values, "B": b.values, "B − A": b.values - a.values}
+    tokens = {"token": np.arange(len(b.tokens)), "text": list(b.tokens)}
+    return pd.DataFrame({**tokens, **values, "space": b.facts["space"], **constant})

@@ -12,6 +12,7 @@ import streamlit as st
 from app import cache
 from app.cache import Request
 from app.run import MATCHES, Run
+from fbt_core.attention.scores import SCORES
 from fbt_core.checkpoints import Checkpoint
 from fbt_core.measures import MEASURES, Reading
 from fbt_core.tokenizer import Encoding
@@ -79,7 +80,7 @@ class Side:
 
     def what_if_score(self, score: str) -> str | None:
         """The label when ``score`` is not the one that the model runs, joined with ``what_if``."""
-        notes = [self.what_if, None if score == self.score else f"what-if: {score} score, the model runs {self.score}"]
+        notes = [self.what_if, None if score == self.score else f"what-if: {SCORES[score].title} score; the model runs {SCORES[self.score].title}"]
         return "; ".join(note for note in notes if note) or None
 
     def reading(self, name: str, **options: Hashable) -> Reading:

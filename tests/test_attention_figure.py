@@ -27,6 +27,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "mixed": {"score": "riemannian", "rank": 2, "alpha": 0.3},
     "l2": {"score": "l2"},
     "deep": {"score": "euclidean", "layers": 5, "causal": False},
+    "zero": {"score": "riemannian", "rank": 2},
 }
 
 
@@ -38,7 +39,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         given = {"vocab_size": tokenizer.vocab_size, "width": 16, "heads": 2, "layers": 3, "feed_forward": 16} | options
         config = FiberBundleConfig(**given)
-        native.save(folder / f"{name}.safetensors", config, FiberBundleTransformer(config).state_dict(), tokenizer, {})
+        weights = FiberBundleTransformer(config).state_dict()
+        if name == "zero":
+            weights = {key: torch.zeros_like(weight) for key, weight in weights.items()}
+        native.save(folder / f"{name}.safetensors", config, weights, tokenizer, {})
     return folder
 
 
@@ -165,6 +169,33 @@ def test_expected_pairs_are_those_of_the_grammar() -> None:
     assert pairs == tuple((w, n + 1) for w, several in enumerate(found) for n in several)
     assert all(key <= query for query, key in pairs)
     assert dependencies(("zzz",)) == () and dependencies(tuple(sample_text(1).split()[:4])) is not None
+
+
+def title_of(app: AppTest, start: str) -> str:
+    """Title and what-if of the one Plotly chart whose title starts so."""
+    layouts = [json.loads(chart.proto.spec)["layout"] for chart in app.get("plotly_chart")]
+    (title,) = [layout["title"] for layout in layouts if layout["title"].get("text", "").startswith(start)]
+    return title["text"] + " | " + title.get("subtitle", {}).get("text", "")
+
+
+def test_shares_of_a_riemannian_model_carry_no_what_if(page: AppTest) -> None:
+    opened(page)
+    assert title_of(page, "Share of each term") == "Share of each term · A · riemannian · layer 1, head 1 | "
+
+
+def test_shares_and_ranking_name_every_what_if(page: AppTest) -> None:
+    opened(page, b="demo:l2", strength="0.5")
+    title = title_of(page, "Share of each term")
+    assert "A: what-if: metric strength 0.5" in title and "B: what-if: riemannian score, the model runs l2" in title
+    told = [element.value for element in page.markdown if "what" in element.value and "orange" in element.value]
+    assert len(told) == 2 and all("score; the model runs" in text.replace("\\", "") for text in told)
+    assert "strength 0.5" in told[0].replace("\\", "") and "strength" not in told[1]
+
+
+def test_a_model_of_zeros_has_no_terms_to_draw(page: AppTest) -> None:
+    opened(page, a="demo:zero")
+    assert any("every term is constant along the rows" in element.value for element in page.caption)
+    assert any("shares are nan" in element.value for element in page.text)
 
 
 def test_maps_shown_are_the_models(page: AppTest, models: Path) -> None:

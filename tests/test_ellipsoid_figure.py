@@ -11,7 +11,8 @@ import pytest
 
 from app.components.ellipsoid_field import HERE as COMPONENT
 from app.components.ellipsoid_field import SCRIPTS, pack
-from app.figures.ellipsoids import MANY, EllipsoidView, difference, figure, icosphere, table, vertices
+from app.ellipsoids import Choice, both, caption
+from app.figures.ellipsoids import IN_VIEW, MANY, EllipsoidView, difference, figure, icosphere, table, vertices
 from fbt_core.geometry.drawn_space import Stage
 from fbt_core.geometry.ellipsoid import EllipsoidField
 
@@ -127,7 +128,8 @@ def test_axes_are_equal_and_named() -> None:
     assert scene.xaxis.title.text == "PC 1 (40 %)"
     assert not scene.zaxis.showspikes
     eye = figure(make_view(), camera=(0.0, 0.0)).layout.scene.camera.eye
-    assert (eye.x, eye.y, eye.z) == pytest.approx((1.7, 0, 0))
+    assert (eye.y, eye.z) == pytest.approx((0, 0))
+    assert eye.x > 1.5 * 3**0.5  # a cube's diagonal; anything else is longer in Plotly's unit
 
 
 def test_tokens_are_never_markup() -> None:
@@ -182,12 +184,47 @@ def test_table_gives_every_number_of_every_token() -> None:
     assert rows["text"][1] == HOSTILE  # a CSV is data, not a page
 
 
+def test_table_says_where_its_numbers_come_from_and_nothing_twice() -> None:
+    view = make_view(facts={"checkpoint": "one", "layer": 2, "head": 1, "what_if": "strength 2"})
+    view.extras[IN_VIEW] = view.field.in_view
+    rows = table(view)
+    assert rows["checkpoint"].eq("one").all() and rows["layer"].eq(2).all() and rows["what_if"].eq("strength 2").all()
+    same = [name for name in rows if rows[name].dtype == float and np.array_equal(rows[name], view.field.in_view)]
+    assert same == [IN_VIEW]
+
+
+def test_table_of_the_bars_holds_both_and_their_difference() -> None:
+    facts = {"layer": 2, "head": 1, "space": "keys", "strength": 1.0, "what_if": ""}
+    shown = [make_view(seed=k, facts=facts | {"side": "AB"[k]}) for k in (0, 1)]
+    rows = both(shown, ["A · one", "B · two"])
+    np.testing.assert_array_equal(rows["A"], shown[0].values)
+    np.testing.assert_array_equal(rows["B − A"], shown[1].values - shown[0].values)
+    assert rows["text"].tolist() == list(shown[1].tokens) and rows["measure"].eq("Anisotropy (dimensionless)").all()
+
+
+CHOICE = Choice("keys", "metric frame", False, "shared PCA", "anisotropy", False, 1.0, True, False)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said", "unsaid"), [("metric frame", r"\hat u_m$ are", "$P$"), ("slice", "rows of $P$", r"\hat u")]
+)
+def test_caption_explains_the_symbols_of_its_equation(shape: str, said: str, unsaid: str) -> None:
+    text = caption(replace(CHOICE, shape=shape), replace(make_view().field, shape=shape))
+    assert said in text and unsaid not in text and "U U" in text
+
+
+def test_caption_of_a_model_without_a_metric_has_no_formula_of_one() -> None:
+    text = caption(CHOICE, replace(make_view().field, has_metric=False))
+    assert "No metric here, $g = I$" in text and "U U" not in text
+
+
 def test_difference_is_b_minus_a_on_a_scale_about_zero() -> None:
     a, b = make_view(note="what-if: strength 2"), make_view(seed=1)
     made = difference(a, b, ["A · one", "B · two"])
     bars = made.data[0]
     assert made.layout.title.text == "B · two minus A · one: Anisotropy (dimensionless) — what-if: strength 2"
     np.testing.assert_allclose(bars.y, b.values - a.values)
+    assert made.layout.yaxis.title.text == "B − A: Anisotropy<br>(dimensionless)"
     assert bars.marker.cmin == -bars.marker.cmax == -np.abs(b.values - a.values).max()
 
 

@@ -86,7 +86,9 @@ def ranked(columns: dict[str, np.ndarray]) -> pd.DataFrame:
     return frame.sort_values(next(iter(columns)), ascending=False, kind="stable", ignore_index=True)
 
 
-def shares_figure(shares: dict[str, np.ndarray], terms: tuple[str, ...], heading: str, dark: bool = False) -> go.Figure:
+def shares_figure(
+    shares: dict[str, np.ndarray], terms: tuple[str, ...], heading: str, note: str = "", dark: bool = False
+) -> go.Figure:
     """The share of each term in the row-centred variance of the score, one bar a term and checkpoint."""
     figure = go.Figure()
     for index, (name, values) in enumerate(shares.items()):
@@ -103,8 +105,8 @@ def shares_figure(shares: dict[str, np.ndarray], terms: tuple[str, ...], heading
         title_text="share of the row-centred variance of the score", range=[low - room * (low < 0), high + room]
     )
     figure.update_yaxes(autorange="reversed", title_text="term")
-    figure.update_layout(title_text=theme.label(heading), height=330, bargap=0.35)
-    return theme.dress(figure, dark)
+    figure.update_layout(title_text=theme.label(heading), height=350 if note else 330, bargap=0.35)
+    return theme.note(theme.dress(figure, dark), note)
 
 
 def terms_figure(
@@ -112,7 +114,8 @@ def terms_figure(
 ) -> go.Figure:
     """Each term of the score as a map, minus its mean over the keys in sight of the row; one scale symmetric about 0.
 
-    ``terms`` maps a title to (n, n) float32, NaN where masked; ``tokens`` labels the n rows and columns.
+    ``terms`` maps a title to (n, n) float32, NaN where masked, and holds one at least; ``tokens`` labels the n rows
+    and columns. ``note`` says why this is not what the model ran.
     """
     titles = [theme.label(title) for title in terms]
     figure = make_subplots(1, len(terms), subplot_titles=titles, horizontal_spacing=0.02, shared_yaxes=True)
@@ -123,17 +126,23 @@ def terms_figure(
             z=cells, coloraxis="coloraxis", hoverongaps=False, row=1, col=column,
             hovertemplate="query %{y}, key %{x}<br>%{z:+.4f} nats<extra></extra>",
         )  # fmt: skip
-    ticks = theme.ticks(tokens, 15)
+    side = min(330, 850 // len(terms))  # pixels of a map on a page of usual width: more height would stay empty
+    ticks = theme.ticks(tokens, max(4, side // 22)) | {"tickfont": {"size": 11}, "showgrid": False}
     low, high = ticks.pop("range")
-    figure.update_xaxes(**ticks, range=[low, high], matches="x", tickangle=-90, constrain="domain", showgrid=False)
-    figure.update_yaxes(**ticks, range=[high, low], matches="y", constrain="domain", showgrid=False)
+    shared = {"constrain": "domain", "title_font": {"size": 12}}
+    figure.update_xaxes(**ticks, **shared, range=[low, high], matches="x", tickangle=-90)
+    figure.update_yaxes(**ticks, **shared, range=[high, low], matches="y", constraintoward="top")
     for column in range(1, len(terms) + 1):
         figure.update_yaxes(scaleanchor=f"x{column if column > 1 else ''}", col=column)
     figure.update_xaxes(title_text="key j (token)", row=1, col=(len(terms) + 1) // 2)
     figure.update_yaxes(title_text="query i (token)", col=1)
-    bar = {"title": {"text": "nats (signed sqrt colour)", "side": "right"}, "thickness": 10}
+    words = {"text": "nats, signed √ colour", "side": "right", "font": {"size": 11}}
+    bar = {"title": words, "thickness": 10, "tickfont": {"size": 11}}
+    figure.update_annotations(font_size=13)  # the panels' titles
     figure.update_layout(
         coloraxis={"colorscale": bent(theme.DIVERGING, "sqrt", True), "cmin": -top, "cmax": top, "colorbar": bar},
-        title_text=theme.label(f"{heading} — {note}" if note else heading), height=400, margin={"t": 80},
+        title_text=theme.label(heading),
     )  # fmt: skip
-    return theme.dress(figure, dark)
+    above, below = (100 if note else 70), 72
+    theme.note(theme.dress(figure, dark), note)
+    return figure.update_layout(height=above + side + below, margin={"t": above})

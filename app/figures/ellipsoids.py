@@ -23,6 +23,9 @@ MANY = 200
 LABELLED = 40
 """Up to so many tokens, their labels stand in the picture."""
 
+IN_VIEW = "Leading eigenvector in view (share)"
+"""How much of the leading eigenvector's length the drawn directions hold, squared."""
+
 
 @dataclass(frozen=True)
 class EllipsoidView:
@@ -43,6 +46,7 @@ class EllipsoidView:
     selected: int = -1
     labels: bool = True
     name: str = "ellipsoids"  # of exported files
+    facts: dict[str, object] = dataclasses.field(default_factory=dict)  # constant columns of the exported table
 
     @property
     def description(self) -> str:
@@ -88,30 +92,42 @@ def figure(view: EllipsoidView, dark: bool = False, camera: tuple[float, float] 
         traces.append(_mesh(view, drawn & ~known, intensity=False))
     traces += [_witness(view), _labels(view, np.asarray(drawn))]
     made = go.Figure(traces)
-    azimuth, elevation = camera
-    eye = 1.7 * np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
-    axes = {f"{axis}axis": {"title": {"text": title}, "showspikes": False, "zeroline": False}
-            for axis, title in zip("xyz", view.axis_titles, strict=True)}  # fmt: skip
+    axes = {
+        f"{axis}axis": {"title": {"text": title, "font": {"size": 12}}, "tickfont": {"size": 11}, "showspikes": False,
+                        "zeroline": False, "showbackground": False, "showline": True, "gridcolor": LINES[dark],
+                        "linecolor": LINES[dark]}
+        for axis, title in zip("xyz", view.axis_titles, strict=True)
+    }  # fmt: skip
     made.update_layout(
         title={"text": theme.label(view.title), "subtitle": {"text": _wrapped(view.description)}},
         scene={**axes, "aspectmode": "data", "domain": {"x": [0, 1], "y": [0, 1]},
-               "camera": {"eye": dict(zip("xyz", eye.tolist(), strict=True))}},
+               "camera": {"eye": _eye(view, *camera)}},
         margin={"l": 0, "r": 0, "t": 120, "b": 24}, height=640, showlegend=False,
     )  # fmt: skip
     return theme.note(theme.dress(made, dark), view.note)
 
 
+def _eye(view: EllipsoidView, azimuth: float, elevation: float) -> dict[str, float]:
+    """Where Plotly's camera stands so that box and witness fit: its unit is the cube root of the scene's volume."""
+    low, high = view.box
+    high = np.maximum(high, view.witness + view.field.witness_radius)
+    size = (high - low) / np.cbrt(np.prod(high - low))
+    distance = 1.5 * np.linalg.norm(size)
+    toward = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
+    return dict(zip("xyz", (distance * toward).tolist(), strict=True))
+
+
 def table(view: EllipsoidView) -> pd.DataFrame:
-    """One row a token: centre, semi-axis vectors as drawn divided by the scale, eigenvalues and measures."""
+    """One row a token: centre, semi-axis vectors as drawn divided by the scale, eigenvalues, measures and facts."""
     shown = view.field
     columns: dict[str, object] = {"token": np.arange(len(view.tokens)), "text": list(view.tokens)}
     columns |= {f"centre_{axis}": shown.centres[:, k] for k, axis in enumerate("xyz")}
     columns |= {f"axis{m + 1}_{axis}": shown.axes[:, k, m] for m in range(3) for k, axis in enumerate("xyz")}
     columns |= {f"eigenvalue{m + 1}": shown.eigenvalues[:, m] for m in range(3)}
-    columns |= {"leading_eigenvector_in_view": shown.in_view, view.value_title: view.values, **view.extras}
-    words = {"where": shown.where, "shape": shown.shape, "ball": "dual" if shown.dual else "unit ball",
-             "base": shown.base, "glyph_scale": shown.stage.scale}  # fmt: skip
-    return pd.DataFrame({**columns, **words})
+    columns |= {view.value_title: view.values, IN_VIEW: shown.in_view, **view.extras}
+    words = {"shape": shown.shape, "glyph": "dual glyph" if shown.dual else "unit ball", "base": shown.base,
+             "glyph_scale": shown.stage.scale}  # fmt: skip
+    return pd.DataFrame({**columns, **(view.facts or {"where": shown.where}), **words})
 
 
 def difference(a: EllipsoidView, b: EllipsoidView, titles: list[str]) -> go.Figure:
@@ -127,7 +143,8 @@ def difference(a: EllipsoidView, b: EllipsoidView, titles: list[str]) -> go.Figu
     )  # fmt: skip
     made = go.Figure(bars)
     made.update_xaxes(title="token", **theme.ticks(b.tokens))
-    made.update_yaxes(title="B − A")
+    measure, _, unit = b.value_title.partition(" (")  # on two lines: the figure is low
+    made.update_yaxes(title=f"B − A: {theme.label(measure)}" + (f"<br>({theme.label(unit)}" if unit else ""))
     notes = " · ".join(dict.fromkeys(note for note in (a.note, b.note) if note))  # bars leave no room for it elsewhere
     title = f"{titles[1]} minus {titles[0]}: {b.value_title}"
     return made.update_layout(title=theme.label(f"{title} — {notes}" if notes else title), height=280)
@@ -169,6 +186,12 @@ LIGHT = {"ambient": 0.72, "diffuse": 0.45, "specular": 0.12, "roughness": 0.6, "
 """Much ambient light: shadows would change the colours that carry the measure."""
 
 
+LAMP = {"x": 2000, "y": -2000, "z": 8000}
+
+LINES = {False: "#d9dade", True: "#3d3f47"}
+"""Of the walls. Opaque: WebGL drops faint transparent lines."""
+
+
 def _mesh(view: EllipsoidView, chosen: np.ndarray, intensity: bool) -> go.Mesh3d:
     """The chosen glyphs as one mesh, coloured by the measure or grey."""
     ball, triangles = icosphere()
@@ -190,7 +213,7 @@ def _mesh(view: EllipsoidView, chosen: np.ndarray, intensity: bool) -> go.Mesh3d
         hover = {"text": told, "hoverinfo": "text"}
     return go.Mesh3d(
         x=points[:, 0], y=points[:, 1], z=points[:, 2], i=corners[:, 0], j=corners[:, 1], k=corners[:, 2],
-        name="tokens", lighting=LIGHT, flatshading=False, **hover,
+        name="tokens", lighting=LIGHT, lightposition=LAMP, flatshading=False, **hover,
         **(coloured if intensity else {"color": "#999999"}),
     )  # fmt: skip
 
@@ -211,7 +234,8 @@ def _witness(view: EllipsoidView) -> go.Mesh3d:
     return go.Mesh3d(
         x=points[:, 0], y=points[:, 1], z=points[:, 2],
         i=triangles[:, 0].astype("u4"), j=triangles[:, 1].astype("u4"), k=triangles[:, 2].astype("u4"),
-        color="#b0b0b0", lighting=LIGHT, name="unit sphere", text="unit sphere, g = I", hoverinfo="text",
+        color="#b0b0b0", lighting=LIGHT, lightposition=LAMP, name="unit sphere",
+        text="unit sphere, g = I", hoverinfo="text",
     )  # fmt: skip
 
 
@@ -225,9 +249,14 @@ def _labels(view: EllipsoidView, drawn: np.ndarray) -> go.Scatter3d:
     )
     return go.Scatter3d(
         x=places[:, 0], y=places[:, 1], z=places[:, 2] + 1.15 * lift, mode="text", hoverinfo="skip", name="labels",
-        text=["unit sphere, g = I", *(theme.label(view.tokens[token]) for token in index)],
+        text=["unit sphere, g = I", *(_flat(view.tokens[token]) for token in index)],
         textposition="top center", textfont={"size": 11},
     )  # fmt: skip
+
+
+def _flat(token: str) -> str:
+    """A token as text in the scene, where Plotly reads tags and knows no entities."""
+    return token.replace("<", "\u2039").replace(">", "\u203a")
 
 
 def _wrapped(text: str, width: int = 110) -> str:

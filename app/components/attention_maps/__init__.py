@@ -37,6 +37,7 @@ HTML = """
     <button name="reset" title="Show the whole map (double click or 0)">Whole map</button>
     <button name="png" title="What is seen, at this zoom, three pixels a CSS pixel">PNG</button>
     <button name="svg" title="What is seen, at this zoom; the cells are an embedded raster">SVG</button>
+    <button name="column" title="SVG set for a column of 3.25 in: the maps stand below each other">SVG 3.25 in</button>
   </div>
 </div>
 """

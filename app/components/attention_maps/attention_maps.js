@@ -5,10 +5,11 @@
  * Zoomed out, a pixel shows the maximum over its cells (largest magnitude for the difference), never a sample. */
 
 const MAGENTA = [204, 121, 167];
-const TOP = 72, STRIP = 46, GAP = 10; // above a map, right of it, between panels
+const TOP = 72, STRIP = 54, GAP = 10; // above a map, right of it, between panels
 const BARE = 12; // left of a map whose rows are named by the panel beside it
 const SIDE_BY_SIDE = 700; // CSS pixels: a narrower page stacks the panels
 const LARGEST = 560; // CSS pixels of a map, so that it fits a screen
+const COLUMN_SIDE = 150; // of a map in a journal's column: three of them, stacked, fit a page of 9 in
 const LABELS_FROM = 9; // CSS pixels a cell: below it, ticks are numbers
 const STATE = new WeakMap();
 
@@ -130,18 +131,20 @@ class MapView {
   }
 
   /* Sizes for the room there is: side by side only the first panel names its rows; stacked, every panel does. */
-  arrange(theme) {
+  arrange(theme, column = null) {
     const names = this.header.tokens.map((token) => label(token));
     const pen = document.createElement('canvas').getContext('2d');
     pen.font = `11px ${theme.font}`;
-    const longest = Math.max(30, ...names.map((name) => pen.measureText(name).width));
+    const numbered = column && COLUMN_SIDE / this.span < LABELS_FROM; // the page's margins stay when one zooms
+    const longest = Math.max(30, ...(numbered ? [] : names.map((name) => pen.measureText(name).width)));
     const named = 26 + longest;
     this.bottom = 30 + longest;
-    const width = this.root.clientWidth, together = width >= SIDE_BY_SIDE;
+    const width = column ?? this.root.clientWidth, together = width >= SIDE_BY_SIDE;
     this.lefts = together ? [named, BARE, BARE] : [named, named, named];
     const room = together ? (width - named - 2 * BARE - 3 * STRIP - 2 * GAP) / 3 : width - named - STRIP;
-    this.side = Math.floor(Math.max(40, Math.min(LARGEST, room)));
+    this.side = Math.floor(Math.max(40, Math.min(column ? COLUMN_SIDE : LARGEST, room)));
     this.widths = this.lefts.map((left) => left + this.side + STRIP);
+    if (column) return; // an export: what the page shows stays as it is
     const columns = this.widths.map((each) => `${each}px`);
     this.root.querySelector('.panels').style.gridTemplateColumns = together ? columns.join(' ') : columns[0];
     this.canvases.forEach((canvas, index) => {
@@ -209,7 +212,7 @@ class MapView {
 
   /* Entropy of each row as a curve beside the map, on the map's own rows. */
   drawEntropy(pen, panel, down) {
-    const left = this.left + this.side + 8, width = STRIP - 14;
+    const left = this.left + this.side + 8, width = STRIP - 20;
     const ceiling = this.header.entropy_scale[panel.diverging ? 1 : 0];
     const zero = panel.diverging ? left + width / 2 : left;
     const scale = (panel.diverging ? width / 2 : width) / (ceiling || 1);
@@ -225,11 +228,14 @@ class MapView {
       pen.line(points, panel.diverging ? '#009e73' : '#0072b2', 1.2);
     }
     pen.line([[zero, TOP], [zero, TOP + this.side]], pen.theme.border);
-    const low = panel.diverging ? `\u2212${short(ceiling)}` : '0';
-    pen.text(low, left, TOP + this.side + 12, { size: 9, align: panel.diverging ? 'center' : 'left' });
-    pen.text(short(ceiling), left + width, TOP + this.side + 12, { size: 9, align: 'center' });
-    pen.text(panel.diverging ? '\u0394 entropy' : 'entropy', left - 4, TOP + this.side + 25, { size: 9, opacity: 0.75 });
-    pen.text('(nats)', left - 4, TOP + this.side + 36, { size: 9, opacity: 0.75 });
+    const tick = { size: 9 }, at = TOP + this.side + 12; // clear of the last key's label, which ends at the map's edge
+    if (panel.diverging) pen.text(`\u00b1${short(ceiling)}`, zero, at, { ...tick, align: 'center' });
+    else {
+      pen.text('0', left + 1, at, tick);
+      pen.text(short(ceiling), left + width + 4, at, { ...tick, align: 'right' });
+    }
+    pen.text(panel.diverging ? '\u0394 entropy' : 'entropy', left + 1, at + 13, { ...tick, opacity: 0.75 });
+    pen.text('(nats)', left + 1, at + 24, { ...tick, opacity: 0.75 });
   }
 
   /* Small triangles at the selected token's row and column. */
@@ -357,16 +363,31 @@ class MapView {
   press(kind) {
     if (!this.panels) return;
     if (kind === 'reset') return this.reset();
-    const panel = TOP + this.side + this.bottom, width = this.widths.reduce((sum, each) => sum + each + GAP, -GAP);
-    const starts = this.widths.map((_, index) => this.widths.slice(0, index).reduce((sum, each) => sum + each + GAP, 0));
-    const { heading, note } = this.header, theme = readTheme(this.root);
-    const foot = [...this.legend, ...(kind === 'svg' ? ['cells are an embedded raster, text and curves are vectors'] : [])];
-    exportFigure(kind, width, 26 + panel + 22, theme, (pen) => {
-      pen.text(note ? `${heading}  \u2014  ${note}` : heading, 4, 16, { size: 13, weight: 600 });
-      this.panels.forEach((one, side) => { pen.origin(starts[side], 26); this.drawPanel(pen, one, 3); });
-      pen.origin(0, 26 + panel);
-      pen.text(foot.join('   \u00b7   '), 4, 14, { size: 11, opacity: 0.75 });
-    }, this.header.name);
+    const theme = readTheme(this.root), column = kind === 'column' ? COLUMN : null;
+    this.arrange(theme, column);
+    this.exportPanels(kind, theme, this.lefts[1] !== BARE);
+    this.refresh(); // which arranges for the page again
+  }
+
+  /* Heading, the three panels beside or below each other, and what the legend says. */
+  exportPanels(kind, theme, stacked) {
+    const panel = TOP + this.side + this.bottom + (stacked ? GAP : 0);
+    const along = (count) => this.widths.slice(0, count).reduce((sum, each) => sum + each + GAP, 0);
+    const width = kind === 'column' ? COLUMN : stacked ? this.widths[0] : along(3) - GAP;
+    const { heading, note, name } = this.header;
+    const notes = [...this.legend, ...(kind === 'png' ? [] : ['cells are an embedded raster, text and curves are vectors'])];
+    const titles = inLines(note ? `${heading} \u2014 ${note}` : heading, width - 8, 13, 600, theme);
+    const foot = inLines(notes.join(' \u00b7 '), width - 8, 11, 400, theme);
+    const top = 10 + 17 * titles.length, floor = top + panel * (stacked ? 3 : 1);
+    exportFigure(kind, width, floor + 8 + 15 * foot.length, theme, (pen) => {
+      titles.forEach((line, at) => pen.text(line, 4, 16 + 17 * at, { size: 13, weight: 600 }));
+      this.panels.forEach((one, side) => {
+        pen.origin(...(stacked ? [0, top + side * panel] : [along(side), top]));
+        this.drawPanel(pen, one, 3);
+      });
+      pen.origin(0, floor);
+      foot.forEach((line, at) => pen.text(line, 4, 14 + 15 * at, { size: 11, opacity: 0.75 }));
+    }, name);
   }
 
   dispose() {

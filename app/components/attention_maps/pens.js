@@ -193,12 +193,33 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(anchor.href), 1000);
 }
 
-/* Draw a figure with either pen and save it; the PNG has three device pixels a CSS pixel, for print. */
+/* A text as lines that are no wider than the room, in the theme's font or one a little wider. */
+function inLines(string, room, size, weight, theme) {
+  const context = document.createElement('canvas').getContext('2d');
+  context.font = `${weight} ${size}px ${theme.font}`;
+  const lines = [''];
+  for (const word of string.split(/\s+/)) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (lines.at(-1) && 1.1 * context.measureText(longer).width > room) lines.push(word);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines;
+}
+
+const COLUMN = 360; // CSS pixels that become 3.25 in of a journal's column: 11 px are then 7 pt
+
+/* Draw a figure with either pen and save it: "svg", "column" (an SVG of 3.25 in), or "png", which has three device
+ * pixels a CSS pixel, for print. */
 function exportFigure(kind, width, height, theme, draw, name) {
-  if (kind === 'svg') {
-    const pen = new VectorPen(width, height, theme);
+  if (kind !== 'png') {
+    const pen = new VectorPen(width, height, theme), column = kind === 'column';
+    if (column) {
+      pen.root.setAttribute('width', '3.25in');
+      pen.root.setAttribute('height', `${((3.25 * height) / width).toFixed(3)}in`);
+    }
     draw(pen);
-    save(new Blob([new XMLSerializer().serializeToString(pen.root)], { type: 'image/svg+xml' }), `${name}.svg`);
+    const file = `${name}${column ? '-column' : ''}.svg`;
+    save(new Blob([new XMLSerializer().serializeToString(pen.root)], { type: 'image/svg+xml' }), file);
   } else {
     const canvas = document.createElement('canvas');
     draw(new CanvasPen(canvas, width, height, 3, theme));

@@ -91,7 +91,7 @@ class FieldView {
     }
     keep(this.canvas); // in the very task that drew it: later the buffer is gone
     drawAxes(pen, header, lens, width, box);
-    drawLabels(pen, this.data, this.glyphs, lens, this.marked ? header.selected : -1);
+    drawLabels(pen, this.data, this.glyphs, lens, this.marked ? header.selected : -1, stage);
     drawHeading(pen, header, width);
     drawScale(pen, this.data, stage, height);
     return lens;

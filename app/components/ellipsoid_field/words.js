@@ -102,37 +102,57 @@ function drawAxes(pen, header, lens, width, { behind, before, middle, ticks }) {
   pen.text(header.witness.label, x, above, { size: TINY, align: 'center', opacity: 0.85 });
 }
 
-/* Labels where there is room, near tokens first; the selected one always. */
-function drawLabels(pen, { header, centres, axes }, glyphs, lens, selected) {
-  const named = header.labels ? glyphs.tokens : glyphs.tokens.filter((token) => token === selected);
-  const places = named.map((token) => {
+/* Labels where there is room, near tokens first; the selected one always. A label that lies on no other label and no
+ * glyph stands beside its own, or farther off at the end of a thin line; one that finds no place is left to the tip. */
+function drawLabels(pen, { header, centres, axes }, glyphs, lens, selected, stage) {
+  const places = glyphs.tokens.map((token) => {
     const [x, y, depth] = lens.project(centres.subarray(3 * token, 3 * token + 3));
     const vector = (k) => axes.subarray(9 * token + 3 * k, 9 * token + 3 * k + 3);
     const reach = (side) => Math.hypot(...[0, 1, 2].map((k) => dot(vector(k), side))) * (lens.focal / depth);
     return { token, x, y, depth, wide: reach(lens.right), high: reach(lens.up) };
   }).filter(({ depth }) => depth > 0);
-  places.sort((a, b) => (b.token === selected) - (a.token === selected) || a.depth - b.depth);
-  const glyphBoxes = places.map(({ token, x, y, wide, high }) => (
-    { token, box: [x - 0.8 * wide, y - 0.8 * high, x + 0.8 * wide, y + 0.8 * high] }));
-  const taken = [];
-  const depths = places.map(({ depth }) => depth);
+  const named = places.filter(({ token }) => header.labels || token === selected);
+  named.sort((a, b) => (b.token === selected) - (a.token === selected) || a.depth - b.depth);
+  const depths = named.map(({ depth }) => depth);
   const [near, far] = [Math.min(...depths), Math.max(...depths)];
-  places.forEach(({ token, x, y, depth, wide, high }) => {
-    const chosen = token === selected;
-    const string = visible(header.tokens[token], chosen ? 24 : 14);
+  const sphere = witnessOnPage(pen, header, lens);
+  const discs = [...places, sphere.disc], taken = [sphere.label];
+  const apart = ([l, t, r, b]) => l > 4 && r < 2 * stage.x + stage.width - 4
+    && !taken.some((other) => l < other[2] && r > other[0] && t < other[3] && b > other[1]);
+  const bare = ([l, t, r, b]) => !discs.some(({ x, y, wide, high }) => // no glyph's ellipse reaches into the box
+    Math.hypot((between(x, l, r) - x) / wide, (between(y, t, b) - y) / high) < 0.95);
+  named.forEach((place) => {
+    const chosen = place.token === selected;
+    const string = visible(header.tokens[place.token], chosen ? 24 : 14);
     const style = { size: SMALL, weight: chosen ? 700 : 500 };
-    const width = pen.measure(string, style.size, style.weight);
-    const spots = [[x + wide + 4, y + 4], [x - wide - 4 - width, y + 4],
-      [x - width / 2, y - high - 5], [x - width / 2, y + high + 14]];
-    const clear = (boxes) => ([left, base]) => !boxes.some(([l, t, r, b]) =>
-      left < r && left + width > l && base - 11 < b && base + 3 > t);
-    const vacant = spots.filter(clear(taken)); // of other labels; best if no other glyph is there either
-    const others = glyphBoxes.filter((glyph) => glyph.token !== token).map(({ box }) => box);
-    const free = vacant.find(clear(others)) ?? vacant[0]
-      ?? (chosen ? spots[0] : null);
+    const spots = spotsAround(place, pen.measure(string, style.size, style.weight));
+    const vacant = spots.filter(({ box }) => apart(box));
+    const free = vacant.find(({ box }) => bare(box)) ?? (chosen ? vacant[0] ?? spots[0] : null);
     if (!free) return;
-    taken.push([free[0] - 2, free[1] - 12, free[0] + width + 2, free[1] + 4]);
-    const opacity = chosen ? 1 : 1 - 0.5 * ((depth - near) / (far - near || 1));
-    pen.text(string, ...free, { ...style, opacity, colour: chosen ? pen.theme.accent : pen.theme.text });
+    taken.push(free.box);
+    const opacity = chosen ? 1 : 1 - 0.5 * ((place.depth - near) / (far - near || 1));
+    if (free.lead) pen.line(...free.lead, 0.5 * opacity);
+    pen.text(string, free.box[0], free.box[3] - 3, { ...style, opacity, colour: chosen ? pen.theme.accent : pen.theme.text });
   });
+}
+
+const between = (value, low, high) => Math.min(high, Math.max(low, value));
+
+/* Boxes for a label of one line around a glyph's ellipse: eight that touch it, then eight farther off with a line. */
+function spotsAround({ x, y, wide, high }, width) {
+  const tall = 14, slant = Math.SQRT1_2;
+  const around = [[1, 0], [-1, 0], [0, -1], [0, 1], [slant, -slant], [slant, slant], [-slant, -slant], [-slant, slant]];
+  return [4, 16, 28].flatMap((gap) => around.map(([right, down]) => {
+    const edge = [x + right * wide, y + down * high];
+    const [px, py] = [edge[0] + right * gap, edge[1] + down * gap];
+    const left = px - width * (1 - Math.sign(right)) / 2, top = py - tall * (1 - Math.sign(down)) / 2;
+    return { box: [left, top, left + width, top + tall], lead: gap > 4 ? [...edge, px, py] : null };
+  }));
+}
+
+/* Where the unit sphere and its name are drawn. */
+function witnessOnPage(pen, { witness: { centre, radius, label } }, lens) {
+  const [x, y, depth] = lens.project(centre);
+  const reach = (lens.focal * radius) / depth, half = pen.measure(label, TINY) / 2, base = y - reach - 6;
+  return { disc: { x, y, wide: reach, high: reach }, label: [x - half, base - 11, x + half, base + 3] };
 }

@@ -29,6 +29,7 @@ HTML = """
     <output class="readout"></output>
     <button name="png" title="Three pixels a CSS pixel">PNG</button>
     <button name="svg" title="The cells are an embedded raster, the text is not">SVG</button>
+    <button name="column" title="SVG set for a column of 3.25 in">SVG 3.25 in</button>
   </div>
 </div>
 """

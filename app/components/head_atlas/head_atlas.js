@@ -63,12 +63,9 @@ class Atlas {
     if (!this.header || this.waiting) return;
     this.waiting = requestAnimationFrame(() => {
       this.waiting = 0;
-      const { layers, heads, cells, chosen } = this.header;
+      const { layers, heads, chosen } = this.header;
       const ratio = window.devicePixelRatio || 1;
-      const room = (this.root.clientWidth - EDGE.left - EDGE.right) / layers.length - EDGE.gap;
-      this.tile = Math.max(cells / ratio, Math.min(LARGEST_TILE, room)); // never below a pixel a cell: it would sample
-      this.width = Math.max(420, EDGE.left + layers.length * (this.tile + EDGE.gap) + EDGE.right);
-      this.height = EDGE.top + heads * (this.tile + EDGE.gap) + EDGE.bottom;
+      this.arrange(this.root.clientWidth, ratio, 420);
       Object.assign(this.canvas.style, { width: `${this.width}px`, height: `${this.height}px` });
       this.root.querySelector('.foot').style.maxWidth = `${this.width}px`;
       this.draw(new CanvasPen(this.canvas, this.width, this.height, ratio, readTheme(this.root)), true);
@@ -77,6 +74,15 @@ class Atlas {
         hover: this.hover?.join(',') ?? '',
       });
     });
+  }
+
+  /* Sizes for the room there is: `ratio` device pixels a CSS pixel, and never below one a cell, which would sample. */
+  arrange(room, ratio, least) {
+    const { layers, heads, cells } = this.header;
+    const tile = (room - EDGE.left - EDGE.right) / layers.length - EDGE.gap;
+    this.tile = Math.max(cells / ratio, Math.min(LARGEST_TILE, tile));
+    this.width = Math.max(least, EDGE.left + layers.length * (this.tile + EDGE.gap) + EDGE.right);
+    this.height = EDGE.top + heads * (this.tile + EDGE.gap) + EDGE.bottom;
   }
 
   place(layer, head) {
@@ -148,13 +154,18 @@ class Atlas {
 
   save(kind) {
     if (!this.header) return;
-    const { title, note, name } = this.header, top = note ? 44 : 26;
-    exportFigure(kind, this.width, top + this.height, readTheme(this.root), (pen) => {
-      pen.text(title, 4, 16, { size: 13, weight: 600 });
-      pen.text(note, 4, 34, { size: 11 });
+    const { title, note, name } = this.header, theme = readTheme(this.root);
+    if (kind === 'column') this.arrange(COLUMN, 3, COLUMN);
+    const titles = inLines(title, this.width - 8, 13, 600, theme);
+    const notes = note ? inLines(note, this.width - 8, 11, 400, theme) : [];
+    const below = 16 + 17 * titles.length, top = 10 + 17 * titles.length + 15 * notes.length;
+    exportFigure(kind, this.width, top + this.height, theme, (pen) => {
+      titles.forEach((line, at) => pen.text(line, 4, 16 + 17 * at, { size: 13, weight: 600 }));
+      notes.forEach((line, at) => pen.text(line, 4, below + 15 * at, { size: 11 }));
       pen.origin(0, top);
       this.draw(pen, false);
     }, name);
+    this.refresh(); // which arranges for the page again
   }
 
   dispose() {
