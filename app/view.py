@@ -80,8 +80,10 @@ class Side:
 
     def what_if_score(self, score: str) -> str | None:
         """The label when ``score`` is not the one that the model runs, joined with ``what_if``."""
-        notes = [self.what_if, None if score == self.score else f"what-if: {SCORES[score].title} score; the model runs {SCORES[self.score].title}"]
-        return "; ".join(note for note in notes if note) or None
+        notes = [self.what_if] if self.what_if else []
+        if score != self.score:
+            notes.append(f"what-if: {SCORES[score].title} score; the model runs {SCORES[self.score].title}")
+        return "; ".join(notes) or None
 
     def reading(self, name: str, **options: Hashable) -> Reading:
         """A row of MEASURES on this side's trace, cached. Options must be hashable."""

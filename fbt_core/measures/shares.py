@@ -23,7 +23,7 @@ ROWS = (
         "score_shares", r"\phi_t", "Share of each term of the score", ("layer", "head", "term"), "",
         f"(-inf, inf), the {len(TERMS)} terms sum to 1",
         r"\operatorname{cov}(\tilde s_t, \tilde s) / \operatorname{var}(\tilde s),"
-        r"\quad \tilde s = s - \text{its mean over the keys of the row}",
+        r"\quad \tilde s_{ij} = s_{ij} - \langle s_i \rangle_j",
         "Eq. 28 of arXiv 2608.01283; docs/mathematics.md, items 4 and 6", _read_shares, ("of", "layer", "head"),
     ),
 )  # fmt: skip
