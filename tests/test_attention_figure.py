@@ -186,7 +186,7 @@ def test_shares_of_a_riemannian_model_carry_no_what_if(page: AppTest) -> None:
 def test_shares_and_ranking_name_every_what_if(page: AppTest) -> None:
     opened(page, b="demo:l2", strength="0.5")
     title = title_of(page, "Share of each term")
-    assert "A: what-if: metric strength 0.5" in title and "B: what-if: riemannian score, the model runs l2" in title
+    assert "A: what-if: metric strength 0.5" in title and "B: what-if: Riemannian score; the model runs L2" in title
     told = [element.value for element in page.markdown if "what" in element.value and "orange" in element.value]
     assert len(told) == 2 and all("score; the model runs" in text.replace("\\", "") for text in told)
     assert "strength 0.5" in told[0].replace("\\", "") and "strength" not in told[1]
