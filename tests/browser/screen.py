@@ -135,12 +135,6 @@ class Screen:
         return path
 
 
-def limit(seconds: float) -> float:
-    """What a promise of so many seconds on an idle machine allows here: more where processes wait for a core."""
-    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return seconds * PATIENCE * max(1.0, waiting)
-
-
 def updates(drawn: Locator) -> int:
     """How often a component has drawn new data."""
     return int(drawn.get_attribute("data-updates") or "0")

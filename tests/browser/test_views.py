@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.screen import WAIT, Screen, colours, limit, pixels, updates, wait_for_update
+from tests.browser.screen import WAIT, Screen, colours, pixels, updates, wait_for_update
 from tests.browser.server import running
 
 TEXT = "the old sailor near the ships sings"
@@ -33,20 +32,13 @@ def drag(screen: Screen, canvas: Locator, dx: float, dy: float) -> None:
     screen.page.mouse.up()
 
 
-def test_first_page_shows_a_figure_within_ten_seconds_of_the_start(
-    browser: Browser, root: Path, tmp_path: Path
-) -> None:
-    taken = []
-    for _ in range(2):  # a second try, for a machine that was busy with something else in the first
-        with running(root, tmp_path) as fresh:
-            page = browser.new_page()
-            page.goto(fresh.address)
-            expect(page.locator(".strip").get_by_text("sailor").first).to_be_visible(timeout=WAIT)
-            taken.append(time.monotonic() - fresh.started)
-            page.close()
-        if taken[-1] < limit(10):
-            break
-    assert min(taken) < limit(10), f"the first figure came after {taken} s"
+def test_first_page_shows_a_figure(browser: Browser, root: Path, tmp_path: Path) -> None:
+    """On a server of its own, with nothing cached. How soon: ``python -m bench.pages``."""
+    with running(root, tmp_path) as fresh:
+        page = browser.new_page()
+        page.goto(fresh.address)
+        expect(page.locator(".strip").get_by_text("sailor").first).to_be_visible(timeout=WAIT)
+        page.close()
 
 
 @pytest.mark.parametrize("title", ["Overview", "Ellipsoid field", "Attention", "Depth", "Glossary"])
@@ -122,20 +114,14 @@ def test_maps_zoom_together(screen: Screen) -> None:
         assert np.abs(pixels(canvases.nth(index)) - before[index]).mean() > 0.2, f"map {index} did not zoom"
 
 
-def test_a_layer_change_repaints_within_a_second_at_128_tokens(screen: Screen) -> None:
+def test_a_layer_change_repaints_at_128_tokens(screen: Screen) -> None:
+    """How soon: ``python -m bench.pages``."""
     text = " ".join(["the old sailor near the ships sings ."] * 16)[: 128 * 20]
     maps = screen.open("attention", text=text).maps()
-    screen.slide("Layer", 1).settle()  # the first change pays for what later ones find cached
-    taken = []
-    for layer in (2, 3, 2):
+    for layer in (1, 2, 3, 2):
         count = updates(maps)
-        start = time.monotonic()
         screen.slide("Layer", layer)
         wait_for_update(maps, count)
-        taken.append(time.monotonic() - start)
-    assert min(taken) < limit(2), (
-        f"layer changes took {taken} s"
-    )  # the promise is 1 s; the keyboard's way there counts too
 
 
 def test_a_copied_link_opens_the_same_view(new_screen: Callable[..., Screen]) -> None:
