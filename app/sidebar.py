@@ -34,6 +34,9 @@ def draw() -> View | None:
     sides = [(name, reference, loaded) for name, reference, loaded in opened if loaded is not None]
     encoded = [cache.encoding(reference, run.text) for _, reference, _ in sides]
     with st.sidebar:
+        if len(sides) > 1:
+            counts = " · ".join(f"{name} {loaded.parameters:,}" for name, _, loaded in sides)
+            st.caption(f"Parameters: {counts}")
         _notices(run.text, [encoding for encoding, _ in encoded], [total for _, total in encoded])
         run = _place(run, [loaded for *_, loaded in sides], encoded[0][0].tokens)
     _settle(run)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
+from app.figures import theme
 from app.predictions import predictions
-from app.view import Side
+from app.view import Side, View
 from fbt_core.measures import MEASURES
 
 LOSS = "loss"
@@ -23,3 +25,17 @@ def values(side: Side, name: str) -> np.ndarray:
     if name == LOSS:
         return side.derived(predictions, count=5).loss
     return side.reading(name, layer=side.layer, head=side.head).values[0, 0]
+
+
+def caption(name: str) -> str:
+    """The equation of what the tokens are coloured by."""
+    return LOSS_CAPTION if name == LOSS else theme.caption(MEASURES[name])
+
+
+def table(view: View, drawn: dict[str, np.ndarray]) -> pd.DataFrame:
+    """One row a token and checkpoint, what-if in the checkpoint's name."""
+    frames = [
+        pd.DataFrame({"checkpoint": title, "index": range(len(values)), "token": side.tokens, "value": values})
+        for side, (title, values) in zip(view.sides, drawn.items(), strict=True)
+    ]
+    return pd.concat(frames, ignore_index=True)

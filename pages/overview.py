@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import frame, multiples, summary, token_measures, widgets
 from app.components.token_strip import token_strip
-from app.figures.tokens import Scale, scale_of
+from app.figures.tokens import Scale, bars, scale_of
 from app.predictions import predictions
 from app.view import Side, View
 
@@ -55,8 +55,15 @@ def text(view: View) -> None:
             strip(view, view.a, difference, scale_of(difference, diverging=True), title, "strip-difference")
         elif view.compare:
             st.caption(f"No difference: {view.mismatch}.")
-        if view.mapping:
-            st.caption(view.mapping)
+        titles = [" · ".join(filter(None, [side.title, side.what_if])) for side in view.sides]
+        drawn = dict(zip(titles, values, strict=True))
+        shared = view.a.tokens if not view.compare or view.mismatch is None else ()
+        where = "" if name == token_measures.LOSS else f"layer {view.a.layer}, head {view.a.head} of A"
+        below = " ".join(filter(None, [token_measures.caption(name), view.mapping]))
+        widgets.below(
+            "strip", lambda: bars(shared, drawn, where, token_measures.CHOICES[name]),
+            lambda: token_measures.table(view, drawn), below, f"tokens-{name}", seen=False,
+        )  # fmt: skip
 
 
 def strip(view: View, side: Side, values: np.ndarray, scale: Scale, title: str, key: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from app.figures import theme
@@ -64,3 +65,18 @@ def _hex(colour: str) -> str:
     """``rgb(1, 2, 3)`` as ``#010203``."""
     numbers = [round(float(part)) for part in colour[4:-1].split(",")]
     return "#" + "".join(f"{number:02x}" for number in numbers)
+
+
+def bars(tokens: tuple[str, ...], series: dict[str, np.ndarray], title: str, unit: str) -> go.Figure:
+    """The strips' twin: one bar a token and checkpoint, of the same numbers; one that is not finite leaves a gap.
+
+    Without ``tokens``, as where the checkpoints split the text in different ways, the axis only counts.
+    """
+    figure = go.Figure()
+    for index, (name, values) in enumerate(series.items()):
+        places = np.arange(len(values))
+        figure.add_bar(x=places, y=values, name=theme.label(name), marker_color=theme.CATEGORIES[index])
+    figure.update_layout(title=theme.label(title), barmode="group", showlegend=len(series) > 1, height=380)
+    figure.update_xaxes(title="token", **(theme.ticks(tokens) if tokens else {}))
+    figure.update_yaxes(title=unit)
+    return figure

@@ -1,4 +1,4 @@
-"""``python -m bench.pages``: how soon the app shows something, and how soon a layer change does.
+"""``python -m tests.browser.speed``: how soon the app shows something, and how soon a layer change does.
 
 Everything is seen from outside, in a real Chromium on the same machine: from the start of the server's process to the
 first figure, and from the key that moves the layer slider to the component's next drawing. Needs the development
@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Locator, sync_playwright
 from tests.browser.chromium import ARGUMENTS, obtain
 from tests.browser.server import running
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TEXT = " ".join(["the old sailor near the ships sings ."] * 16)[:-2]
 """128 tokens with the first one."""
 
