@@ -28,7 +28,8 @@ if view.compare and view.mismatch is None:
     titles = [side.title for side in view.sides]
     widgets.show(
         difference(shown[0], shown[1], titles), lambda: ellipsoids.both(shown, titles), "ellipsoids-difference",
-        f"B minus A of the colour measure, token by token. {view.mapping}.", "ellipsoids-difference",
+        f"B minus A of the colour measure, token by token. {view.mapping}.",
+        f"{shown[1].name}-minus-{shown[0].name.removeprefix('ellipsoids-')}",
     )  # fmt: skip
 elif view.compare:
     st.info(f"No difference between A and B: {view.mismatch}. They stand side by side, on the same scales.")

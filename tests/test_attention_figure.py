@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
 from app import attention, uploads
+from app.figures import theme
 from fbt_core.attention.views import one_map
 from fbt_core.checkpoints import native
 from fbt_core.config import FiberBundleConfig
@@ -208,3 +210,11 @@ def test_maps_shown_are_the_models(page: AppTest, models: Path) -> None:
     ids = torch.tensor(checkpoint.tokenizer.encode("the old sailor near the ships sings").ids)
     shown = one_map(build(checkpoint).trace(ids), score="riemannian", layer=1, head=1)
     np.testing.assert_allclose(headers(page, "entropy_scale")[0]["entropy"][1], shown.entropy, atol=2e-5)
+
+
+def test_dressing_twice_is_dressing_once() -> None:
+    """A figure that dresses itself for a notebook is dressed again by the page: its colours must not change back."""
+    once = theme.dress(go.Figure(go.Bar(y=[1], marker={"color": theme.CATEGORIES[0]})), True)
+    colour = once.data[0].marker.color
+    assert colour == theme.DARK[theme.CATEGORIES[0]]
+    assert theme.dress(once, True).data[0].marker.color == colour

@@ -74,11 +74,15 @@ def template(dark: bool) -> go.layout.Template:
     return go.layout.Template(layout=layout)
 
 
+DRESSED = {False: "light", True: "dark"}
+"""What ``layout.meta`` of a figure says of the ground that it was dressed for."""
+
+
 def dress(figure: go.Figure, dark: bool = False) -> go.Figure:
     """Give a figure the template, and categories their colours on dark ground, in place."""
-    if dark:
+    if dark and figure.layout.meta != DRESSED[True]:  # the blues change places: twice would change them back
         figure.for_each_trace(_on_dark)
-    return figure.update_layout(template=template(dark))
+    return figure.update_layout(template=template(dark), meta=DRESSED[dark])
 
 
 def _on_dark(trace: Any) -> None:
