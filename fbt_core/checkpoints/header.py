@@ -37,11 +37,10 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class Header:
-    """Tensors by name, the string metadata, and where the data part begins."""
+    """Tensors by name, and the string metadata."""
 
     tensors: dict[str, TensorEntry]
     metadata: dict[str, str]
-    data_start: int
 
 
 def read_header(file: BufferedIOBase, size: int) -> Header:
@@ -67,7 +66,7 @@ def read_header(file: BufferedIOBase, size: int) -> Header:
         raise CheckpointError(f"{len(entries)} tensors", f"at most {MOST_TENSORS}", DAMAGED)
     tensors = {name: _entry(name, entry) for name, entry in entries.items()}
     _check_tiling(tensors, size - 8 - length)
-    return Header(tensors, metadata, 8 + length)
+    return Header(tensors, metadata)
 
 
 def _parse(raw: bytes) -> dict[str, Any]:

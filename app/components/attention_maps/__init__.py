@@ -48,7 +48,7 @@ CODES = 65534
 _component = component(
     "fiberscope_attention_maps",
     html=HTML,
-    css=(HERE / "attention_maps.css").read_text(encoding="utf-8"),
+    css="\n".join((HERE / name).read_text(encoding="utf-8") for name in ("pens.css", "attention_maps.css")),
     js="\n".join((HERE / name).read_text(encoding="utf-8") for name in ("pens.js", "attention_maps.js")),
 )
 

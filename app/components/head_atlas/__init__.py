@@ -19,7 +19,8 @@ from app.figures.atlas import HeadAtlas
 from app.figures.maps import shade, stops
 
 HERE = Path(__file__).parent
-PENS = HERE.parent / "attention_maps" / "pens.js"
+PENS = HERE.parent / "attention_maps"
+"""Where the pens lie that both canvas components draw with."""
 
 HTML = """
 <div class="atlas">
@@ -40,8 +41,8 @@ CODES = 254
 _component = component(
     "fiberscope_head_atlas",
     html=HTML,
-    css=(HERE / "head_atlas.css").read_text(encoding="utf-8"),
-    js="\n".join(path.read_text(encoding="utf-8") for path in (PENS, HERE / "head_atlas.js")),
+    css="\n".join(path.read_text(encoding="utf-8") for path in (PENS / "pens.css", HERE / "head_atlas.css")),
+    js="\n".join(path.read_text(encoding="utf-8") for path in (PENS / "pens.js", HERE / "head_atlas.js")),
 )
 
 
