@@ -88,10 +88,20 @@ def test_max_pool_keeps_a_single_hot_cell() -> None:
     assert max_pool(cells, 50, magnitude=True).values.min() == np.float32(-0.9)
 
 
+def test_max_pool_of_a_rectangular_map_pools_each_axis_by_itself() -> None:
+    cells = torch.randn(7, 12).numpy()
+    pool = max_pool(cells, 5, magnitude=True)
+    rows, columns = ([int(edge) for edge in edges] for edges in (pool.edges, pool.column_edges))
+    assert (len(rows), len(columns), rows[-1], columns[-1]) == (6, 6, 7, 12)
+    for a, b in np.ndindex(5, 5):
+        block = cells[rows[a] : rows[a + 1], columns[b] : columns[b + 1]].ravel()
+        assert pool.values[a, b] == max(block, key=abs)
+
+
 @pytest.mark.parametrize("shape", [(2, 3), (0, 0), (4,)])
-def test_max_pool_refuses_what_is_not_square(shape: tuple[int, ...]) -> None:
+def test_max_pool_refuses_what_is_empty_flat_or_causal_and_not_square(shape: tuple[int, ...]) -> None:
     with pytest.raises((ValueError, TypeError)):
-        max_pool(np.zeros(shape, np.float32), 4)
+        max_pool(np.zeros(shape, np.float32), 4, causal=True)
     with pytest.raises(ValueError, match="bins"):
         max_pool(np.zeros((3, 3), np.float32), 0)
 
@@ -101,22 +111,22 @@ def test_max_pool_refuses_what_is_not_square(shape: tuple[int, ...]) -> None:
 def test_one_head_is_the_double_loop(score: str, causal: bool) -> None:
     trace = random_trace(9, causal=causal)
     for layer, head in ((0, 0), (2, 1)):
-        cells = head_map(trace.layers[layer].factors, head, score).numpy()
+        cells = head_map(trace.layers[layer], head, score).numpy()
         np.testing.assert_allclose(cells, attention_by_loop(trace, layer, head, score), atol=1e-12)
 
 
 def test_tiles_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = random_trace(11)
-    whole = head_map(trace.layers[0].factors, 1, "riemannian")
+    whole = head_map(trace.layers[0], 1, "riemannian")
     monkeypatch.setattr(pooling, "TILE", 4)
-    torch.testing.assert_close(head_map(trace.layers[0].factors, 1, "riemannian"), whole, rtol=0, atol=1e-14)
+    torch.testing.assert_close(head_map(trace.layers[0], 1, "riemannian"), whole, rtol=0, atol=1e-14)
 
 
 def test_alpha_replaces_the_models_own() -> None:
     trace = random_trace(6, alpha=1.0)
-    factors = trace.layers[0].factors
-    euclidean, own = head_map(factors, 0, "euclidean"), head_map(factors, 0, "blended")
-    torch.testing.assert_close(head_map(factors, 0, "blended", alpha=0.0), euclidean)
+    layer = trace.layers[0]
+    euclidean, own = head_map(layer, 0, "euclidean"), head_map(layer, 0, "blended")
+    torch.testing.assert_close(head_map(layer, 0, "blended", alpha=0.0), euclidean)
     assert (own - euclidean).abs().max() > 0.01
 
 

@@ -13,6 +13,8 @@ from fbt_core.geometry.metric import DictionaryMetric
 
 def attend(f: Factors, score: str) -> Float[Tensor, "*head token dim"]:
     """The output of attention by ``score``, through the cheapest exact way for these factors."""
+    if f.softcap is not None or f.sinks is not None:
+        return streamed_attention(f, score)  # neither is what the fused kernels compute
     if score == "euclidean":
         return euclidean_attention(f)
     gram = isinstance(f.metric, DictionaryMetric) or f.metric.rank == 0

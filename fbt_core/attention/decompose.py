@@ -8,7 +8,6 @@ the second place. The weight alpha of a blended model and the ALiBi bias are no 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,7 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from fbt_core.attention.images import points, subtract_squares
-from fbt_core.attention.scores import Factors
+from fbt_core.attention.scores import Factors, allowed
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,9 @@ def score_terms(
         raise ValueError(f"got factors of shape {tuple(f.q.shape)}, expected one head: use Factors.select")
     if of not in ("riemannian", "difference"):
         raise ValueError(f"got of = {of!r}, expected riemannian or difference")
-    rows = rows or slice(0, f.k.shape[-2])
+    rows = rows or slice(0, f.q.shape[-2])
     q, k, tau = f.q[0, rows], f.k[0], f.tau[0]
-    scale = 2 / tau - (1 / math.sqrt(q.shape[-1]) if of == "difference" else 0)
+    scale = 2 / tau - (f.dot_scale[0, 0, 0].to(tau) if of == "difference" else 0)
     flat = q.new_zeros(len(q), len(k))
     own, other = _metric_terms(f, rows)
     return {
@@ -87,12 +86,12 @@ def score_shares(f: Factors, of: str = "riemannian", tile: int = 64) -> Float64[
     for start in range(0, length, tile):
         rows = slice(start, min(start + tile, length))
         terms = torch.stack(list(score_terms(f, rows, of).values())).double()
-        allowed = _allowed(f, rows)
-        moved = _row_centred(terms, allowed)
+        seen = allowed(f, rows)
+        moved = _row_centred(terms, seen)
         together += (moved * moved.sum(0)).sum((1, 2))
-        largest = torch.maximum(largest, terms.masked_fill(~allowed, 0.0).abs().max())
+        largest = torch.maximum(largest, terms.masked_fill(~seen, 0.0).abs().max())
     variance = together.sum()
-    pairs = length * (length + 1) / 2 if f.causal else length**2
+    pairs = int(allowed(f).sum())
     constant = variance <= pairs * (ROUNDING * largest) ** 2
     return torch.where(constant, torch.full_like(together, float("nan")), together / variance)
 
@@ -108,17 +107,10 @@ def _metric_terms(f: Factors, rows: slice) -> tuple[Float[Tensor, "row column"],
     return subtract_squares(own, of_queries[:, rows], points(k)), subtract_squares(other, points(q), of_keys)
 
 
-def _allowed(f: Factors, rows: slice) -> Bool[Tensor, "row column"]:
-    """Which keys the queries ``rows`` may attend to."""
-    i = torch.arange(rows.start, rows.stop, device=f.q.device)[:, None]
-    j = torch.arange(f.k.shape[-2], device=f.q.device)[None, :]
-    return (j <= i) if f.causal else (j >= 0).expand(len(i), -1)
-
-
 def _row_centred(
-    terms: Float64[Tensor, "term row column"], allowed: Bool[Tensor, "row column"]
+    terms: Float64[Tensor, "term row column"], seen: Bool[Tensor, "row column"]
 ) -> Float64[Tensor, "term row column"]:
     """Terms minus their mean over each row's allowed keys; 0 at the others."""
-    kept = terms.masked_fill(~allowed, 0.0)
-    means = kept.sum(-1, keepdim=True) / allowed.sum(-1, keepdim=True)
-    return (kept - means).masked_fill(~allowed, 0.0)
+    kept = terms.masked_fill(~seen, 0.0)
+    means = kept.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)
+    return (kept - means).masked_fill(~seen, 0.0)

@@ -7,8 +7,6 @@ standard attention compute it exactly. m = 0 is L2 attention.
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -33,21 +31,22 @@ def dictionary_attention(f: Factors) -> Float[Tensor, "*head token dim"]:
     queries, keys = features(f)
     width, dim = queries.shape[-1], f.v.shape[-1]
     values = F.pad(f.v, (0, width - dim))  # unequal widths would fall off the fast path
-    if f.slopes is None:
-        out = F.scaled_dot_product_attention(queries, keys, values, is_causal=f.causal, scale=1.0)
-    else:
-        everything = slice(0, f.k.shape[-2])
-        mask = bias(f, everything, everything)
-        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
-    return out[..., :dim]
+    return _fused(f, queries, keys, values, 1.0)[..., :dim]
 
 
 def euclidean_attention(f: Factors) -> Float[Tensor, "*head token dim"]:
-    """Standard scaled dot-product attention on the gated q and k."""
-    if f.slopes is None:
-        return F.scaled_dot_product_attention(f.q, f.k, f.v, is_causal=f.causal)
-    everything = slice(0, f.k.shape[-2])
-    return F.scaled_dot_product_attention(f.q, f.k, f.v, attn_mask=bias(f, everything, everything))
+    """Standard scaled dot-product attention on the gated q and k. No soft cap and no sinks: see ``attend``."""
+    q = f.q if f.scale is None else f.q * f.dot_scale.to(f.q)  # scales may differ from head to head
+    return _fused(f, q, f.k, f.v, None if f.scale is None else 1.0)
+
+
+def _fused(f: Factors, q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> Tensor:
+    """The fused kernel, with a mask only where ``is_causal`` does not say it all."""
+    if f.slopes is None and f.mask is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=f.causal, scale=scale)
+    mask = bias(f, slice(0, q.shape[-2]), slice(0, k.shape[-2]))
+    assert mask is not None  # there are slopes or a mask
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q), scale=scale)
 
 
 def features(f: Factors) -> tuple[Float[Tensor, "*head token feature"], Float[Tensor, "*head token feature"]]:
@@ -57,7 +56,7 @@ def features(f: Factors) -> tuple[Float[Tensor, "*head token feature"], Float[Te
     """
     q, k = (f.q, f.k) if f.alpha < 1 else _centred(f.q, f.k)  # a common shift changes no distance, and saves digits
     scale = f.alpha / f.tau[:, None, None]
-    along = 2 * scale + (1 - f.alpha) / math.sqrt(q.shape[-1])  # what multiplies q . k
+    along = 2 * scale + (1 - f.alpha) * f.dot_scale.to(q)  # what multiplies q . k
     column = -scale * k.square().sum(-1, keepdim=True) - f.alpha * f.omega.unsqueeze(-1)
     if not isinstance(f.metric, DictionaryMetric):
         return torch.cat([along * q, torch.ones_like(column)], -1), torch.cat([k, column], -1)

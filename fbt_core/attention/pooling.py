@@ -7,14 +7,13 @@ plus a tile. Rows are queries i, columns are keys j.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from fbt_core.attention.scores import Factors, attention
 from fbt_core.trace import LayerTrace, Trace
 
 TILE = 512
@@ -23,11 +22,12 @@ TILE = 512
 
 @dataclass(frozen=True)
 class Pooled:
-    """A map in at most n x n bins. Bin b of either axis holds the tokens ``edges[b] <= t < edges[b + 1]``."""
+    """A map in at most n x n bins. Bin b of an axis holds the tokens ``edges[b] <= t < edges[b + 1]``."""
 
-    values: Float[np.ndarray, "bin bin"]  # 0 where masked, NaN where a cell of the bin is not finite
-    masked: Bool[np.ndarray, "bin bin"]  # no cell of the bin may be attended to
-    edges: Float[np.ndarray, " edge"]  # in tokens, from 0 to L
+    values: Float[np.ndarray, "bin column"]  # 0 where masked, NaN where a cell of the bin is not finite
+    masked: Bool[np.ndarray, "bin column"]  # no cell of the bin may be attended to
+    edges: Float[np.ndarray, " edge"]  # of the rows, in tokens, from 0 to L
+    column_edges: Float[np.ndarray, " column_edge"]  # of the columns; as ``edges`` where the map is square
 
     @property
     def factor(self) -> float:
@@ -36,7 +36,7 @@ class Pooled:
 
 
 def max_pool(
-    cells: Float[Tensor, "row token"] | Float[np.ndarray, "row token"],
+    cells: Float[Tensor, "row column"] | Float[np.ndarray, "row column"],
     bins: int,
     causal: bool = False,
     magnitude: bool = False,
@@ -44,50 +44,59 @@ def max_pool(
     """The largest cell of every bin, so that a single hot cell is never lost, with at most ``bins`` bins a side.
 
     ``causal`` leaves cells j > i out of the maximum; a bin without any other cell is masked. ``magnitude`` keeps the
-    signed cell of largest absolute value, for differences. Raises ``ValueError`` for a map that is not square or
-    fewer than one bin.
+    signed cell of largest absolute value, for differences. Raises ``ValueError`` for an empty map, fewer than one bin,
+    and a causal map that is not square.
     """
     values = cells.detach().float().cpu().numpy() if isinstance(cells, Tensor) else np.asarray(cells, np.float32)
-    length = len(values)
-    if values.shape != (length, length) or not length or bins < 1:
-        raise ValueError(f"got a map of shape {values.shape} and {bins} bins, expected (L, L), L >= 1, bins >= 1")
-    starts = np.unique(np.arange(min(bins, length)) * length // min(bins, length))
+    if values.ndim != 2 or not values.size or bins < 1 or (causal and values.shape[0] != values.shape[1]):
+        shape = "(L, L)" if causal else "(rows, columns)"
+        raise ValueError(f"got a map of shape {values.shape} and {bins} bins, expected {shape}, not empty, bins >= 1")
+    starts = tuple(_starts(length, bins) for length in values.shape)
     values = np.where(np.isfinite(values), values, np.nan)
-    allowed = np.tri(length, dtype=bool) if causal else np.ones_like(values, dtype=bool)
+    allowed = np.tri(len(values), dtype=bool) if causal else np.ones_like(values, dtype=bool)
     high = _reduce(np.maximum, np.where(allowed, values, -np.inf), starts)
     if magnitude:
         low = _reduce(np.minimum, np.where(allowed, values, np.inf), starts)
         high = np.where(np.isfinite(low) & (-low > high), low, high)
     masked = ~_reduce(np.logical_or, allowed, starts)
-    return Pooled(np.where(masked, np.float32(0), high), masked, np.append(starts, length).astype(np.float64))
+    edges = [np.append(first, length).astype(np.float64) for first, length in zip(starts, values.shape, strict=True)]
+    return Pooled(np.where(masked, np.float32(0), high), masked, *edges)
 
 
-def _reduce(operation: np.ufunc, values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    return operation.reduceat(operation.reduceat(values, starts, axis=0), starts, axis=1)
+def _starts(length: int, bins: int) -> np.ndarray:
+    return np.unique(np.arange(min(bins, length)) * length // min(bins, length))
 
 
-def head_map(factors: Factors, head: int, score: str, alpha: float | None = None) -> Float[Tensor, "row token"]:
+def _reduce(operation: np.ufunc, values: np.ndarray, starts: tuple[np.ndarray, ...]) -> np.ndarray:
+    return operation.reduceat(operation.reduceat(values, starts[0], axis=0), starts[1], axis=1)
+
+
+def head_map(layer: LayerTrace, head: int, score: str, alpha: float | None = None) -> Float[Tensor, "row column"]:
     """The attention of one head under ``score``, in [0, 1], rows summing to 1; tiled over the queries.
 
-    ``alpha`` replaces the model's own in the blended score (a confounded what-if, item 9).
+    ``alpha`` replaces the model's own in the blended score (a confounded what-if, item 9). Raises ``ValueError`` with
+    the reason where the layer has no such attention.
     """
-    one = factors.select(head)
-    one = one if alpha is None else one.with_alpha(alpha)
-    length = one.q.shape[-2]
-    tiles = [
-        attention(one, score, slice(start, min(start + TILE, length)))[0].detach() for start in range(0, length, TILE)
-    ]
-    return torch.cat(tiles)
+    one = layer.select(head)
+    if alpha is not None and one.factors is not None:
+        one = replace(one, factors=one.factors.with_alpha(alpha))
+    if one.factors is None:
+        return one.attention(0, score)
+    length = one.factors.q.shape[-2]
+    tiles = [one.attention(0, score, slice(start, min(start + TILE, length))) for start in range(0, length, TILE)]
+    return torch.cat(tiles).detach()
 
 
 def head_maps(layer: LayerTrace, score: str, alpha: float | None = None) -> Iterator[Float[Tensor, "row token"]]:
     """The maps of all heads of a layer, one at a time."""
-    for head in range(layer.factors.q.shape[-3]):
-        yield head_map(layer.factors, head, score, alpha)
+    for head in range(layer.heads):
+        yield head_map(layer, head, score, alpha)
 
 
 def mean_over_heads(layer: LayerTrace, score: str, alpha: float | None = None) -> Float[Tensor, "row token"]:
     """The mean of a layer's maps over its heads, unweighted; rows sum to 1."""
+    if missing := layer.unavailable(score):
+        raise ValueError(missing)
     total, heads = torch.zeros(()), 0
     for cells in head_maps(layer, score, alpha):
         total, heads = cells + total.to(cells), heads + 1
@@ -101,15 +110,19 @@ def rollout(
 
     The mean is over heads, the identity stands for the residual connection, rows are normalised (Abnar & Zuidema
     2020, arXiv 2005.00928, section 3). Row i says from which input tokens position i can have got its information,
-    if values and feed-forward did nothing: an accounting of paths, not a measurement.
+    if values and feed-forward did nothing: an accounting of paths, not a measurement. A layer without attention moves
+    nothing between tokens in it. Raises ``ValueError`` for cross-attention, whose maps cannot be multiplied.
     """
+    if trace.rectangular:
+        raise ValueError("got cross-attention, expected queries and keys of the same tokens: a rollout multiplies maps")
     last = len(trace.layers) - 1 if layer is None else layer
     if not 0 <= last < len(trace.layers):
         raise ValueError(f"got layer {layer}, expected 0 to {len(trace.layers) - 1}")
-    total = torch.eye(0)
-    for index, block in enumerate(trace.layers[: last + 1]):
+    total = torch.eye(trace.length, device=trace.ids.device)
+    for block in trace.layers[: last + 1]:
+        if block.unavailable(score):
+            continue
         mean = mean_over_heads(block, score, alpha)
         mixed = (mean + torch.eye(len(mean)).to(mean)) / 2
-        mixed = mixed / mixed.sum(-1, keepdim=True)
-        total = mixed if index == 0 else mixed @ total
+        total = (mixed / mixed.sum(-1, keepdim=True)) @ total.to(mixed)
     return total

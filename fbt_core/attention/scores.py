@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fbt_core.attention.images import images, points, subtract_squares
@@ -22,12 +22,14 @@ from fbt_core.geometry.metric import LowRankMetric
 class Factors:
     """Everything that the scores of some heads need. Tensors may be batched, (\\*batch, head, ...).
 
-    ``metric`` is after the ceiling and the strength; its rank is 0 in a model without one.
+    Queries and keys are the same tokens, except in cross-attention, whose metrics have rank 0. ``metric`` is that of
+    the keys' tokens, after the ceiling and the strength; its rank is 0 in a model without one. Keys and values that
+    several heads share (grouped queries) are repeated, one a head.
     """
 
-    q: Float[Tensor, "*head token dim"]
+    q: Float[Tensor, "*head row dim"]  # after every norm and rotation: what the model multiplies
     k: Float[Tensor, "*head token dim"]
-    v: Float[Tensor, "*head token dim"]
+    v: Float[Tensor, "*head token value"]
     metric: LowRankMetric
     tau: Float[Tensor, " head"]  # temperature, of squared distance
     omega: Float[Tensor, "*head token"]  # curvature proxy Omega_j = softplus(beta) ||U_j||_F^2, in nats
@@ -35,6 +37,10 @@ class Factors:
     causal: bool
     slopes: Float[Tensor, " head"] | None = None  # ALiBi: - slope |i - j| is added to every score, nats a token
     images: tuple[Tensor, Tensor] | None = None  # of queries and keys, see ``with_images``
+    scale: Float[Tensor, " head"] | None = None  # of the dot product; None is 1 / sqrt(d)
+    mask: Float[Tensor, "*#head row token"] | None = None  # added to every score, nats; - inf hides. Beside ``causal``
+    softcap: float | None = None  # c tanh(s / c), of the model's own dot product only
+    sinks: Float[Tensor, " head"] | None = None  # logit of a key that holds nothing, of the own dot product only
 
     @property
     def U(self) -> Float[Tensor, "*head token dim rank"]:
@@ -60,7 +66,17 @@ class Factors:
             omega=self.omega[..., some, :],
             slopes=None if self.slopes is None else self.slopes[some],
             images=None,
+            scale=None if self.scale is None else self.scale[some],
+            mask=self.mask if self.mask is None or self.mask.dim() == 2 else self.mask[..., some, :, :],
+            sinks=None if self.sinks is None else self.sinks[some],
         )
+
+    @property
+    def dot_scale(self) -> Float[Tensor, "head 1 1"]:
+        """What multiplies q_i . k_j in the dot-product score: the model's own scale, or 1 / sqrt(d)."""
+        if self.scale is not None:
+            return self.scale[:, None, None]
+        return self.tau.new_full((len(self.tau), 1, 1), 1 / math.sqrt(self.q.shape[-1]))
 
     def select(self, head: int) -> Factors:
         """The factors of one head, its axis kept at length 1."""
@@ -79,8 +95,9 @@ ScoreFunction = Callable[[Factors, slice, slice], Tensor]
 
 
 def euclidean(f: Factors, rows: slice, columns: slice) -> Tensor:
-    """q_i . k_j / sqrt(d): standard dot-product attention."""
-    return f.q[..., rows, :] @ f.k[..., columns, :].mT / math.sqrt(f.q.shape[-1])
+    """q_i . k_j / sqrt(d): standard dot-product attention, with the model's own scale and soft cap if it has them."""
+    logits = f.q[..., rows, :] @ f.k[..., columns, :].mT * f.dot_scale.to(f.q)
+    return logits if f.softcap is None else f.softcap * (logits / f.softcap).tanh()
 
 
 def l2(f: Factors, rows: slice, columns: slice) -> Tensor:
@@ -149,32 +166,49 @@ SCORES: dict[str, Score] = {
 
 
 def bias(f: Factors, rows: slice, columns: slice) -> Tensor | None:
-    """What is added to any score before the softmax: ALiBi, and - inf above the diagonal of a causal model.
+    """What is added to any score before the softmax: ALiBi, the mask, and - inf above the diagonal of a causal model.
 
-    ``None`` where there is nothing to add. Shape (head, row, column), or (row, column) without ALiBi.
+    ``None`` where there is nothing to add. Shape (head, row, column), or (row, column) where heads do not differ.
     """
     if f.slopes is None and not f.causal:
-        return None
+        return None if f.mask is None else f.mask[..., rows, columns]
     i = torch.arange(rows.start, rows.stop, device=f.q.device)[:, None]
     j = torch.arange(columns.start, columns.stop, device=f.q.device)[None, :]
     total = f.q.new_zeros(len(i), j.shape[1])
     if f.slopes is not None:
         total = total - _per_head(f.slopes) * (i - j).abs()
+    if f.mask is not None:
+        total = total + f.mask[..., rows, columns]
     return total.masked_fill(j > i, float("-inf")) if f.causal else total
 
 
-def attention(f: Factors, score: str, rows: slice | None = None) -> Float[Tensor, "*head row token"]:
-    """Softmax over all keys of the score ``score`` for the queries ``rows`` (default all): each row sums to 1.
+def allowed(f: Factors, rows: slice | None = None) -> Bool[Tensor, "row column"]:
+    """Which keys the queries ``rows`` (default all) of one head may attend to."""
+    rows = rows or slice(0, f.q.shape[-2])
+    columns = slice(0, f.k.shape[-2])
+    extra = bias(f, rows, columns)
+    if extra is None:
+        return torch.ones(rows.stop - rows.start, columns.stop, dtype=torch.bool, device=f.q.device)
+    return extra.reshape(-1, *extra.shape[-2:])[0] > float("-inf")
 
-    Memory O(rows L r); ask for one head (``Factors.select``), and for a part of the rows when L is large.
+
+def attention(
+    f: Factors, score: str, rows: slice | None = None, columns: slice | None = None
+) -> Float[Tensor, "*head row column"]:
+    """Softmax over the keys ``columns`` (default all) of the score ``score`` for the queries ``rows`` (default all).
+
+    Each row sums to 1, or to less where the model's own dot product has a sink: what the sink takes is attention that
+    goes nowhere. Memory O(rows L r); ask for one head (``Factors.select``), and for a part of the rows when L is large.
     Raises ``KeyError`` for a score that is not in ``SCORES``.
     """
-    length = f.k.shape[-2]
-    rows = rows or slice(0, length)
-    columns = slice(0, length)
+    rows, columns = rows or slice(0, f.q.shape[-2]), columns or slice(0, f.k.shape[-2])
     logits = SCORES[score].function(f, rows, columns)
     extra = bias(f, rows, columns)
-    return (logits if extra is None else logits + extra).softmax(-1)
+    logits = logits if extra is None else logits + extra
+    if score != "euclidean" or f.sinks is None:
+        return logits.softmax(-1)
+    sink = _per_head(f.sinks).to(logits).expand(*logits.shape[:-1], 1)
+    return torch.cat([logits, sink], -1).softmax(-1)[..., :-1]
 
 
 def _squared_distance(q: Tensor, k: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from fbt_core.attention.scores import SCORES, Factors, bias
+from fbt_core.attention.scores import Factors, attention
 
 TILE_ROWS = 64
 """Rows of a tile: enough for the products to be fast, and few enough to leave out most of what a causal mask hides."""
@@ -34,21 +34,18 @@ def streamed_attention(
 
 def _attend_heads(f: Factors, score: str, tile: int | None, again: bool) -> Tensor:
     """Some heads, a tile of rows at a time; ``again`` computes each tile once more in the backward pass."""
-    length = f.q.shape[-2]
+    length, keys = f.q.shape[-2], f.k.shape[-2]
     f = f.with_images()
     outputs = []
     for start in range(0, length, tile or TILE_ROWS):
         stop = min(start + (tile or TILE_ROWS), length)
-        where = (f, score, slice(start, stop), slice(0, stop if f.causal else length))
+        where = (f, score, slice(start, stop), slice(0, stop if f.causal else keys))
         outputs.append(checkpoint(_attend_rows, *where, use_reentrant=False) if again else _attend_rows(*where))
     return torch.cat(outputs, dim=-2)
 
 
 def _attend_rows(f: Factors, score: str, rows: slice, columns: slice) -> Tensor:
-    logits = SCORES[score].function(f, rows, columns)
-    extra = bias(f, rows, columns)
-    weights = (logits if extra is None else logits + extra).softmax(-1)
-    return weights @ f.v[..., columns, :]
+    return attention(f, score, rows, columns) @ f.v[..., columns, :]
 
 
 def _head_chunks(f: Factors) -> list[slice]:

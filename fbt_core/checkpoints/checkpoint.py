@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fbt_core.config import FiberBundleConfig
+from fbt_core.huggingface.config import HuggingFaceConfig
 from fbt_core.tokenizer import Tokenizer
 
 
@@ -24,13 +25,17 @@ class Origin:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model that was checked: names and shapes of ``tensors`` are those of the config, all values finite."""
+    """A model that was checked: names and shapes of ``tensors`` are those of the config, every one from the file.
 
-    config: FiberBundleConfig
+    Without a config there are weights to look at, and no model. Without a tokenizer the model reads no text.
+    """
+
+    config: FiberBundleConfig | HuggingFaceConfig | None
     tensors: Mapping[str, Tensor]
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None
     training: Mapping[str, Any]  # the training record, plain JSON values; empty when there is none
     origin: Origin
+    notices: tuple[str, ...] = ()  # what its reader must know: prefixes stripped, rows padded, values not finite ...
 
     @property
     def parameters(self) -> int:

@@ -58,7 +58,7 @@ def _factors(trace: Trace, layer: int, head: int, score: str, alpha: float | Non
         raise ValueError(f"got --layer {layer}, expected 0 to {len(trace.layers) - 1}")
     if head >= trace.heads:
         raise ValueError(f"got --head {head}, expected 0 to {trace.heads - 1}")
-    chosen = trace.layers[layer].factors.select(head)
+    chosen = trace.layers[layer].given.select(head)
     return chosen if alpha is None else chosen.with_alpha(alpha)
 
 

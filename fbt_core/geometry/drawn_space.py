@@ -34,12 +34,12 @@ SPACES: dict[str, Space] = {
     space.name: space
     for space in (
         Space("keys", "a head's keys, metric g", True,
-              lambda layer, head: layer.factors.k[head], lambda layer, head: layer.factors.U[head : head + 1]),
+              lambda layer, head: layer.given.k[head], lambda layer, head: layer.given.U[head : head + 1]),
         Space("queries", "a head's queries, metric g", True,
-              lambda layer, head: layer.factors.q[head], lambda layer, head: layer.factors.U[head : head + 1]),
+              lambda layer, head: layer.given.q[head], lambda layer, head: layer.given.U[head : head + 1]),
         # The residual that enters the block: that is what MetricNet reads, so glyph and position belong together.
         Space("residual", "the residual stream entering the layer, metric G", False,
-              lambda layer, head: layer.residual_in, lambda layer, head: layer.factors.U),
+              lambda layer, head: layer.residual_in, lambda layer, head: layer.residual_blocks),
     )
 }  # fmt: skip
 """To add a space: one row."""

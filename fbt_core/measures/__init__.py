@@ -16,7 +16,7 @@ from fbt_core.measures import attention, divergence, field, rank, shares, spread
 from fbt_core.measures.options import OPTIONS, resolve
 from fbt_core.measures.table import Measure, Measured, Reading
 from fbt_core.measures.tokens import FINAL_LABEL, token_labels
-from fbt_core.trace import LayerTrace, Trace
+from fbt_core.trace import Trace
 
 __all__ = ["MEASURES", "OPTIONS", "Measure", "Measured", "Reading", "documentation", "read"]
 
@@ -78,12 +78,7 @@ def _restricted(trace: Trace, layer: int | None, head: int | None) -> Trace:
     if head is not None and head >= trace.heads:
         raise ValueError(f"got head {head}, expected 0 to {trace.heads - 1}")
     layers = trace.layers if layer is None else trace.layers[layer : layer + 1]
-    return replace(trace, layers=layers if head is None else tuple(_one_head(item, head) for item in layers))
-
-
-def _one_head(layer: LayerTrace, head: int) -> LayerTrace:
-    torsion = None if layer.torsion is None else tuple(part[head : head + 1] for part in layer.torsion)
-    return replace(layer, factors=layer.factors.select(head), torsion=torsion)
+    return replace(trace, layers=layers if head is None else tuple(item.select(head) for item in layers))
 
 
 def _labels(trace: Trace, axis: str, head: int | None, final: bool) -> tuple[str, ...]:

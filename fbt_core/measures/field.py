@@ -54,35 +54,41 @@ def _omega(omega: PerToken) -> PerToken:
 
 
 def _metric(layer: LayerTrace) -> tuple[Tensor, ...]:
-    return (layer.factors.U,)
+    return (layer.given.U,)
 
 
 def _curvature(layer: LayerTrace) -> tuple[Tensor, ...]:
-    return (layer.factors.omega,)
+    return (layer.given.omega,)
 
 
 def _torsion(layer: LayerTrace) -> tuple[Tensor, ...]:
     """(L, R), of width 0 where the model has no TorsionNet: its torsion is then 0."""
-    empty = layer.factors.U[..., :0]
+    empty = layer.given.U[..., :0]
     return layer.torsion or (empty, empty)
 
 
 def _each_token(
     factors: Callable[[LayerTrace], tuple[Tensor, ...]], function: Callable[..., Tensor], trace: Trace
 ) -> Measured:
-    """``function`` of the factors of every token and head; NaN where those are not finite, each place named."""
-    layers, notes = [], []
-    for layer in trace.layers:
+    """``function`` of the factors of every token and head; NaN where those are not finite, each place named, and where
+    a layer has none."""
+    values, notes = np.full((len(trace.layers), trace.heads, trace.length), np.nan), []
+    if trace.rectangular:
+        return Measured(values, ("cross-attention has no metric: its queries and keys are different tokens",))
+    for place, layer in enumerate(trace.layers):
+        if layer.factors is None:
+            notes.append(layer.unavailable("riemannian"))
+            continue
         parts = [to_float64(part) for part in factors(layer)]
         bad = torch.stack([~_size(part).isfinite() for part in parts]).any(0)
         kept = [part.masked_fill(bad.reshape(*bad.shape, *[1] * (part.dim() - 2)), 0.0) for part in parts]
-        layers.append(to_numpy(function(*kept).masked_fill(bad, float("nan"))))
+        values[place, : layer.heads] = to_numpy(function(*kept).masked_fill(bad, float("nan")))
         if bad.any():
             entries = torch.cat([part.transpose(0, 1).flatten(1) for part in parts], 1)
             notes.append(f"layer {layer.index}: {describe_nonfinite(to_numpy(entries), token_labels(trace))}")
     if not trace.has_metric:
         notes.append("this model has no metric: g is the identity")
-    return Measured(np.stack(layers), tuple(notes))
+    return Measured(values, tuple(notes))
 
 
 def _each_torsion(trace: Trace) -> Measured:

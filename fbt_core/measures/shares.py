@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
 from fbt_core.attention.decompose import TERMS, score_shares
-from fbt_core.measures.maps import each_head, gathered
+from fbt_core.measures.maps import each_head
 from fbt_core.measures.table import Measure, Measured
-from fbt_core.trace import Trace
+from fbt_core.trace import LayerTrace, Trace
 
 
 def _read_shares(trace: Trace, *, of: str) -> Measured:
     """(layer, head, term) in the order of ``TERMS``; NaN, with a note, where scores do not vary along any row."""
-    found = gathered([score_shares(f, of) for _, f in each_head(trace)], trace)
+
+    def shares(layer: LayerTrace) -> Tensor:
+        return score_shares(layer.given, of)
+
+    found = each_head(shares, trace, ("riemannian",), (len(TERMS),))
     undefined = int(np.isnan(found.values).any(-1).sum())
     named = f"{undefined} of {found.values[..., 0].size} heads have scores that do not vary along a row: shares are nan"
     return Measured(found.values, (*found.notes, named) if undefined and not found.notes else found.notes)

@@ -25,6 +25,7 @@ ROUNDING_FACTOR = 4.0
 """mu below this many machine epsilons of the model's dtype is rounding, not signal."""
 
 FINAL_LABEL = "after final norm"
+NO_MIDDLE = "some layers have no residual between attention and feed-forward that can be told apart: nan"
 TOKEN_OPTIONS = ("stage", "tokens", "sinks", "final")
 
 
@@ -87,6 +88,9 @@ def matrices(trace: Trace, stage: str, tokens: str, sinks: str, final: bool) -> 
     labels = token_labels(trace)
     for layer in trace.layers:
         residual = _residual(layer, stage)
+        if residual is None:
+            yield TokenMatrix(str(layer.index), np.full((1, 1), np.nan), layer.residual_out.dtype, (NO_MIDDLE,))
+            continue
         raw = TokenMatrix(str(layer.index), to_numpy(residual), residual.dtype)
         yield _prepare(raw, raw.X, tokens, sinks, labels)
     if final:
@@ -102,7 +106,7 @@ def by_layer(
     values: list[float] = []
     notes: list[str] = []
     for matrix in matrices(trace, stage, tokens, sinks, final):
-        notes += matrix.notes
+        notes += [note for note in matrix.notes if note not in notes]
         values.append(function(matrix) if matrix.finite else float("nan"))
         if matrix.finite and np.isnan(values[-1]):
             notes.append(f"layer {matrix.label}: undefined for {matrix.X.shape[0]} tokens, or for zero ones: nan")
@@ -133,7 +137,7 @@ def describe_nonfinite(values: np.ndarray, labels: tuple[str, ...]) -> str:
     return f"{bad.sum()} non-finite entries, at tokens {', '.join(where[:5])}{more}"
 
 
-def _residual(layer: LayerTrace, stage: str) -> Tensor:
+def _residual(layer: LayerTrace, stage: str) -> Tensor | None:
     return {"in": layer.residual_in, "mid": layer.residual_mid, "out": layer.residual_out}[stage]
 
 

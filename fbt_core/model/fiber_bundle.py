@@ -85,6 +85,10 @@ class FiberBundleTransformer(nn.Module):
             has_metric=self.config.has_metric, tokens=tuple(tokens),
         )  # fmt: skip
 
+    def traces(self, ids: Int[Tensor, " token"], strength: float = 1.0, tokens: Sequence[str] = ()) -> dict[str, Trace]:
+        """``trace`` by the name of its stack, as models of several stacks give it. There is one, without a name."""
+        return {"": self.trace(ids, strength, tokens)}
+
     def _layers(self, x: Tensor, strength: float = 1.0) -> Iterator[tuple[Tensor, Tensor, BlockRecord]]:
         """The one forward path: (before, after, record) of each block in turn; the caller keeps what it needs."""
         slopes = self._slopes(x)

@@ -164,7 +164,7 @@ def metric_statistics(model: FiberBundleTransformer, ids: Int[np.ndarray, "row t
     traces = [model.trace(torch.from_numpy(row.astype(np.int64)).to(device)) for row in ids]
     table: dict[str, list[float]] = {"trace_k": [], "trace_k_spread": [], "anisotropy": []}
     for layer in range(model.config.layers):
-        U = torch.cat([trace.layers[layer].factors.U for trace in traces], dim=1).double()  # head token dim rank
+        U = torch.cat([trace.layers[layer].given.U for trace in traces], dim=1).double()  # head token dim rank
         strength = U.square().sum((-2, -1))
         table["trace_k"].append(float(strength.mean()))
         table["trace_k_spread"].append(float(strength.std(1, correction=0).mean()))
