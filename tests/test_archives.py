@@ -140,7 +140,13 @@ def test_which_folder_is_the_checkpoint(tmp_path: Path, names: list[str], chosen
 def test_two_checkpoints_in_one_archive_are_named(tmp_path: Path) -> None:
     refused(zipped(tmp_path / "x", below("unet/") | below("vae/")), "'unet' and 'vae'")
     refused(zipped(tmp_path / "x", {"a/vocab.txt": b"1", "b/vocab.txt": b"2"}), "'a' and 'b'")
-    refused(tarred(tmp_path / "x", FOLDER | below("checkpoint-500/")), "'.' and 'checkpoint-500'")
+
+
+def test_a_runs_folder_is_opened_at_its_top(tmp_path: Path) -> None:
+    earlier = {name: b"earlier" for name in below("checkpoint-500/")}
+    path = tarred(tmp_path / "x", FOLDER | earlier)
+    assert unpacked(path) == FOLDER
+    assert set(unpack(path, tmp_path, BUDGET).left_out) == set(earlier)
 
 
 @written

@@ -158,21 +158,23 @@ def _pieces(stream: Unpacking, count: int) -> Iterator[bytes]:
 
 
 def _one_folder(names: Iterable[str]) -> set[str]:
-    """The names in the folder of the checkpoint: the one that holds weights or a config, side folders left aside."""
+    """The names in the folder of the checkpoint: the one that holds weights or a config, side folders left aside.
+
+    Of several, the one that all others are in.
+    """
     folders: dict[PurePosixPath, set[str]] = {}
     for name in names:
         folders.setdefault(PurePosixPath(name).parent, set()).add(name)
     main = [folder for folder in folders if not any(SIDE_FOLDERS.fullmatch(part) for part in folder.parts)]
     main = main or list(folders)
     holding = [folder for folder in main if any(_counts(name) for name in folders[folder])] or main
-    if len(holding) > 1:
-        shown = " and ".join(repr(str(folder)[:80]) for folder in sorted(holding)[:4])
-        raise CheckpointError(
-            f"an archive with a checkpoint in each of the folders {shown}",
-            "one folder of one",
-            "Pack one folder alone.",
-        )
-    return folders[holding[0]]
+    outer = min(holding, key=lambda folder: len(folder.parts))  # a run's folder holds its earlier steps' folders
+    if all(outer == folder or outer in folder.parents for folder in holding):
+        return folders[outer]
+    shown = " and ".join(repr(str(folder)[:80]) for folder in sorted(holding)[:4])
+    raise CheckpointError(
+        f"an archive with a checkpoint in each of the folders {shown}", "one folder of one", "Pack one folder alone."
+    )
 
 
 def _counts(name: str) -> bool:
