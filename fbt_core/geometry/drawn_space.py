@@ -29,6 +29,17 @@ class Space:
     positions: Callable[[LayerTrace, int], Tensor]
     blocks: Callable[[LayerTrace, int], Tensor]
 
+    def has(self, layer: LayerTrace, head: int) -> bool:
+        """Whether a layer has such vectors: one without attention, or of fewer heads, may not."""
+        return not self.per_head or (layer.factors is not None and head < layer.heads)
+
+
+def _of_residual(layer: LayerTrace, head: int) -> Float[Tensor, "block token dim rank"]:
+    """The blocks of G; of rank 0 where there is no metric, whatever the heads' widths add up to."""
+    if layer.residual_U is None and (layer.factors is None or layer.metric.rank == 0):
+        return layer.residual_in[None, ..., None][..., :0]
+    return layer.residual_blocks
+
 
 SPACES: dict[str, Space] = {
     space.name: space
@@ -39,7 +50,7 @@ SPACES: dict[str, Space] = {
               lambda layer, head: layer.given.q[head], lambda layer, head: layer.given.U[head : head + 1]),
         # The residual that enters the block: that is what MetricNet reads, so glyph and position belong together.
         Space("residual", "the residual stream entering the layer, metric G", False,
-              lambda layer, head: layer.residual_in, lambda layer, head: layer.residual_blocks),
+              lambda layer, head: layer.residual_in, _of_residual),
     )
 }  # fmt: skip
 """To add a space: one row."""
@@ -67,7 +78,10 @@ def shared_pca(trace: Trace, space: str, head: int = 0) -> Basis:
     Each layer is centred on its own mean token, so that the drift between layers takes no direction. The signs are
     fixed: the largest component of a direction is positive. Right for any number of tokens, one included.
     """
-    covariance = sum(_scatter_matrix(SPACES[space].positions(layer, head)) for layer in trace.layers)
+    chosen = SPACES[space]
+    covariance = sum(
+        _scatter_matrix(chosen.positions(layer, head)) for layer in trace.layers if chosen.has(layer, head)
+    )
     assert isinstance(covariance, Tensor)
     return Basis(_top_rows(covariance), "PCA of the tokens, shared by all layers", ("PC 1", "PC 2", "PC 3"))
 
@@ -143,6 +157,8 @@ def stage(
     """
     neighbours, radii, strengths, extremes = [], [], [], [torch.zeros(1, 3, dtype=torch.float64)]
     for layer in layers:
+        if not SPACES[space].has(layer, head):
+            continue
         y = centred(SPACES[space].positions(layer, head)) @ directions.directions.mT
         y = y[y.isfinite().all(1)]
         neighbours.append(_nearest(y))

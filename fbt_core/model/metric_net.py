@@ -25,13 +25,16 @@ class MetricField:
 
 
 class FullMetricNet(nn.Module):
-    """U = Linear(GELU(Linear(h))): D -> D e -> D r outputs, reshaped to (head, d, r)."""
+    """U = Linear(GELU(Linear(h))): D -> D e -> D r outputs, reshaped to (head, d, r).
 
-    def __init__(self, config: FiberBundleConfig) -> None:
+    On a base model of another make, h may be wider or narrower than D = H d, ``inputs``, and ``hidden`` may be chosen.
+    """
+
+    def __init__(self, config: FiberBundleConfig, inputs: int | None = None, hidden: int | None = None) -> None:
         super().__init__()
         self.config = config
-        hidden = config.width * config.metric_expansion
-        self.first = nn.Linear(config.width, hidden)
+        hidden = hidden or config.width * config.metric_expansion
+        self.first = nn.Linear(inputs or config.width, hidden)
         self.second = nn.Linear(hidden, config.width * config.rank)
 
     def initial_std(self) -> float:
