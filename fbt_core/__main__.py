@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from fbt_core.commands.adapt import adapt
+from fbt_core.commands.inspect import inspect
 from fbt_core.commands.maps import maps
 from fbt_core.commands.trace import trace
 from fbt_core.commands.train import train
 
 app = typer.Typer(help="The geometry inside a transformer.", no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (trace, maps, train):
+for command in (trace, maps, train, adapt, inspect):
     app.command()(command)
 
 if __name__ == "__main__":

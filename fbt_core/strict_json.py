@@ -22,7 +22,9 @@ def strict_json(text: str) -> Any:
         )
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
+    text.encode()  # UnicodeEncodeError is a ValueError
+    if "\\u" in text:  # an escape can hide half a character
+        json.dumps(value, ensure_ascii=False).encode()
     return value
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save
 
 from fbt_core.checkpoints import CheckpointError, load, native
 from fbt_core.config import FiberBundleConfig
@@ -91,7 +90,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS pointer"),
     "web page": (b"<!DOCTYPE html><html>404</html>", "web page"),
     "json error": (b'{"error": "not found"}', "'error'"),
-    "zip": (b"PK\x03\x04" + b"0" * 60, "zip archive"),
+    "zip": (b"PK\x03\x04" + b"0" * 60, "zip file cut short"),
     "pickle": (b"\x80\x02cos\nsystem\n(S'true'\ntR.", "pickle"),
     "gguf": (b"GGUF" + b"0" * 60, "GGUF"),
     "picture": (b"\x89PNG\r\n" + b"0" * 60, "PNG"),
@@ -102,7 +101,6 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "not utf-8": (struct.pack("<Q", 4) + b"{\xff\xfe}", "not valid JSON"),
     "deep": (struct.pack("<Q", 200_001) + b"{" + b'"a":[' * 40_000, "not valid JSON"),
     "key twice": (struct.pack("<Q", 15) + b'{"a":1, "a": 2}', "twice"),
-    "foreign tensors": (save({"w": torch.zeros(1)}), "without Fiberscope's metadata"),
 }  # fmt: skip
 
 
@@ -145,7 +143,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], Any], tuple[str, ...]]] = {
     "negative": (lambda h: _first(h).update(shape=[-1]), ("malformed shape",)),
     "overflowing": (lambda h: _first(h).update(shape=[0, 1 << 62, 1 << 62]), ("malformed shape",)),
     "rank": (lambda h: _first(h).update(shape=[1] * 99), ("malformed shape",)),
-    "dtype": (lambda h: _first(h).update(dtype="F4"), ("dtype 'F4'",)),
+    "dtype": (lambda h: _first(h).update(dtype="F5"), ("dtype 'F5'",)),
     "integers": (lambda h: _first(h).update(dtype="I32"), ("dtype I32",)),
     "offsets": (lambda h: _first(h).update(data_offsets=[0]), ("malformed data_offsets",)),
     "field": (lambda h: _first(h).update(more=1), ("dtype, shape and data_offsets",)),
@@ -180,7 +178,7 @@ def test_numbers_that_are_not_finite_are_counted_and_named(good: Path, value: fl
 
 def test_a_path_that_is_no_file(tmp_path: Path) -> None:
     refused(tmp_path / "none.safetensors", "no file at")
-    refused(tmp_path, "no file at")
+    refused(tmp_path, "without a checkpoint")
 
 
 def test_two_thousand_mutations_raise_nothing_else(good: Path) -> None:

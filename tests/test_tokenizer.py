@@ -1,4 +1,4 @@
-"""Both tokenizers: exact for every text, honest labels and offsets, and nothing but CheckpointError from a bad file."""
+"""All tokenizers: exact for every text, honest labels and offsets, and nothing but CheckpointError from a bad file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fbt_core.checkpoints.faults import CheckpointError
-from fbt_core.tokenizer import FileTokenizer, WordByteTokenizer, tokenizer_from_json
+from fbt_core.checkpoints.files import Files
+from fbt_core.checkpoints.vocabulary import tokenizer_of
+from fbt_core.tokenizer import (
+    FileTokenizer,
+    HuggingFaceTokenizer,
+    IdTokenizer,
+    WordByteTokenizer,
+    tokenizer_from_json,
+)
+from fbt_core.tokenizer.encoding import labels
 from fbt_core.training.grammar import WORDS, stream
 
 WORD_BYTE = WordByteTokenizer(WORDS)
@@ -244,3 +253,152 @@ def test_a_text_bomb_is_refused_before_any_text() -> None:
         FileTokenizer(json.dumps(table))
     table["normalizer"] = {"type": "Sequence", "normalizers": [row]}
     assert FileTokenizer(json.dumps(table)).vocab_size > 0
+
+
+def word_pieces(**changes: Any) -> dict[str, Any]:
+    """A WordPiece tokenizer that puts [CLS] in front and [SEP] behind, as BERT's does."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "ship", "##s", "漢", "un", "##able", "e", "##\u0301"]
+    ids = {word: index for index, word in enumerate(words)}
+    made = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(strip_accents=False)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    made.add_special_tokens([AddedToken(word, normalized=False) for word in words[:4]])
+    made.enable_padding(length=20)
+    made.enable_truncation(3)
+    return json.loads(made.to_str()) | changes
+
+
+PIECEWISE = HuggingFaceTokenizer(json.dumps(word_pieces()))
+
+
+def test_the_file_s_own_special_tokens_are_added_and_said():
+    encoding = PIECEWISE.encode("The ships unable 漢 zebra")
+    assert PIECEWISE.policy == "adds [CLS] in front and [SEP] behind" and PIECEWISE.bos == 2
+    assert encoding.raw == ["[CLS]", "the", "ship", "##s", "un", "##able", "漢", "[UNK]", "[SEP]"]
+    assert encoding.tokens == ["[CLS]", "The", "ship", "s", "un", "able", "漢", "zebra", "[SEP]"]
+    assert encoding.offsets[:3] == [(0, 0), (0, 3), (4, 8)] and encoding.offsets[-1] == (0, 0)
+    assert encoding.unknown == [False] * 7 + [True, False]
+    assert encoding.cut(2).raw == ["[CLS]", "the"]
+    plain = HuggingFaceTokenizer(json.dumps(byte_level()))
+    assert plain.policy == "adds nothing" and plain.encode("ab").ids == [plain._tokenizer.token_to_id("ab")]
+    assert PIECEWISE.encode("").tokens == ["[CLS]", "[SEP]"] and plain.encode("").ids == []
+
+
+def test_a_special_token_typed_into_a_text_is_that_token_as_for_the_library():
+    tokenizer = HuggingFaceTokenizer(json.dumps(byte_level()))
+    encoding = tokenizer.encode("a<s>b")
+    assert encoding.ids[1] == 0 and encoding.tokens == ["a", "<s>", "b"]
+
+
+@cases
+@given(TEXTS)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_every_label_can_be_seen_and_no_character_is_written_twice(text: str):
+    for tokenizer in (PIECEWISE, HuggingFaceTokenizer(json.dumps(byte_level()))):
+        encoding = tokenizer.encode(text)
+        rows = list(zip(encoding.tokens, encoding.offsets, strict=True))
+        assert len(rows) == len(encoding.ids) == len(encoding.raw) == len(encoding.unknown)
+        assert all(label and "\ufffd" not in label for label, _ in rows)
+        assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for label, _ in rows for c in label)
+        seen: set[int] = set()
+        for label, (start, end) in rows:
+            if start < end:
+                assert label.startswith("·") == (start in seen or text[start] == "·")
+                seen |= set(range(start, end))
+
+
+def test_tokens_that_share_a_character_are_marked():
+    encoding = HuggingFaceTokenizer(json.dumps(byte_level())).encode("x 🧑 é")
+    assert encoding.tokens == ["x", "␣", "🧑", "·", "·", "·", "␣", "é", "·"]
+    assert encoding.offsets[2:6] == [(2, 3)] * 4 and encoding.raw[1] == "Ġ"
+
+
+def test_a_token_that_ends_a_character_and_goes_on_writes_only_the_rest():
+    assert labels("éab c", [(0, 1), (0, 3), (3, 5), (0, 0)], ["?"] * 4) == ["é", "·ab", "c", "?"]
+
+
+def test_a_token_beyond_the_model_s_rows_is_an_error_and_not_another_token():
+    tokenizer = HuggingFaceTokenizer(json.dumps(word_pieces()), rows=8)
+    assert tokenizer.encode("the ship").ids == [2, 4, 5, 3]
+    with pytest.raises(ValueError, match="of id 8, expected ids below 8"):
+        tokenizer.encode("unable")
+    assert tokenizer.label(999) == "id 999"
+
+
+def test_ids_are_typed_as_numbers_and_nothing_else():
+    tokenizer = IdTokenizer(100)
+    encoding = tokenizer.encode(" 7, 99\n0")
+    assert encoding.ids == [7, 99, 0] and encoding.tokens == ["7", "99", "0"] and encoding.offsets[1] == (4, 6)
+    assert tokenizer.decode([7, 99]) == "7 99" and tokenizer.label(5) == "5" and tokenizer.encode("").ids == []
+    for text in ("hello", "100", "-1", "1.5", "٣", "9" * 30):
+        with pytest.raises(ValueError, match="expected token ids as numbers from 0 to 99"):
+            tokenizer.encode(text)
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [WORD_BYTE, FILE_TOKENIZER, PIECEWISE, IdTokenizer(9)], ids=lambda t: type(t).__name__
+)
+def test_every_kind_keeps_the_contract(tokenizer: Any):
+    again = tokenizer_from_json(tokenizer.to_json())
+    text = "1 2" if isinstance(tokenizer, IdTokenizer) else "the ship"
+    encoding = tokenizer.encode(text)
+    assert type(again) is type(tokenizer) and again.encode(text) == encoding
+    assert tokenizer.policy.startswith("adds ") and all(0 <= token < tokenizer.vocab_size for token in encoding.ids)
+    assert all(isinstance(tokenizer.label(token), str) for token in encoding.ids)
+
+
+@pytest.mark.parametrize(
+    "kind", ['{"kind": "ids"}', '{"kind": "ids", "rows": -1}', '{"kind": "huggingface", "rows": 3}']
+)
+def test_other_kinds_out_of_a_file_are_read_or_refused(kind: str):
+    with pytest.raises(CheckpointError):
+        tokenizer_from_json(kind)
+
+
+def files(folder: Path, **content: str) -> Files:
+    for name, text in content.items():
+        (folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
+    return Files("test", {path.name: path for path in folder.iterdir()})
+
+
+HOSTILE = {
+    "empty": "", "web page": "<html>", "strange model": json.dumps({"model": {"type": "evil"}}),
+    "catastrophic": splitting("(a+)+$"), "id": json.dumps(byte_level(added_tokens=[], model={
+        "type": "WordLevel", "vocab": {"a": 2**31}, "unk_token": "a"})),
+    "bomb": json.dumps(byte_level(normalizer={"type": "Sequence", "normalizers": [
+        {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}] * 10})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_file_falls_back_to_ids(tmp_path: Path, content: str):
+    found, notices = tokenizer_of(files(tmp_path, tokenizer__json=content), 50)
+    assert isinstance(found, IdTokenizer) and found.rows == 50
+    assert "tokenizer.json cannot be used" in notices[0] and "The tokens are ids" in notices[0]
+
+
+def test_other_files_make_the_same_tokenizer(tmp_path: Path):
+    words = [word for word, _ in sorted(word_pieces()["model"]["vocab"].items(), key=lambda pair: pair[1])]
+    found, _ = tokenizer_of(files(tmp_path, vocab__txt="\n".join(words) + "\n"), 12)
+    text = "The ships, unable 漢 [SEP] zebra"
+    assert found.policy == PIECEWISE.policy
+    assert found.encode(text).ids[:5] == PIECEWISE.encode(text).ids[:5]
+    model = byte_level()["model"]
+    pairs = tmp_path / "pairs"
+    pairs.mkdir()
+    merges = "#version: 0.2\n" + "\n".join(" ".join(pair) for pair in model["merges"])
+    found, _ = tokenizer_of(files(pairs, vocab__json=json.dumps(model["vocab"]), merges__txt=merges), 300)
+    assert isinstance(found, HuggingFaceTokenizer)
+    assert found.encode("ab 漢ab").ids == FILE_TOKENIZER.encode("ab 漢ab").ids[1:]
+
+
+def test_what_a_reader_must_know_is_said(tmp_path: Path):
+    assert "no tokenizer" in tokenizer_of(files(tmp_path), 9)[1][0]
+    assert "SentencePiece" in tokenizer_of(files(tmp_path, tokenizer__model="x"), 9)[1][0]
+    there = files(tmp_path, tokenizer__json=json.dumps(word_pieces()))
+    assert "Ids 12 to 19 have no token" in tokenizer_of(there, 20)[1][0]
+    assert "12 tokens, the model 10 ids" in tokenizer_of(there, 10)[1][0]
+    assert tokenizer_of(there, 12)[1] == ()

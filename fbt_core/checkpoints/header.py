@@ -18,10 +18,13 @@ MOST_HEADER_BYTES = 16 << 20
 MOST_TENSORS = 100_000
 MOST_NAME = 512
 MOST_RANK = 8
-BYTES_OF: dict[str, int] = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
-    "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
+BITS_OF: dict[str, int] = {
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+    "C64": 64, "I64": 64, "U64": 64, "F64": 64,
 }  # fmt: skip
+"""Every dtype that the format defines, with the bits of one value."""
+
 DAMAGED = "The file is damaged or was not written by a safetensors library: fetch or save it again."
 
 
@@ -58,12 +61,13 @@ def read_header(file: BufferedIOBase, size: int) -> Header:
         )
     if length > MOST_HEADER_BYTES:
         raise CheckpointError(f"a header of {length} bytes", f"at most {MOST_HEADER_BYTES}", DAMAGED)
-    entries = _parse(file.read(length))
+    raw = file.read(length)
+    if (count := raw.count(b'"data_offsets"')) > MOST_TENSORS:  # before the table is made
+        raise CheckpointError(f"{count} tensors", f"at most {MOST_TENSORS}", DAMAGED)
+    entries = _parse(raw)
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise CheckpointError("metadata that is not a table of strings", "strings", DAMAGED)
-    if len(entries) > MOST_TENSORS:
-        raise CheckpointError(f"{len(entries)} tensors", f"at most {MOST_TENSORS}", DAMAGED)
     tensors = {name: _entry(name, entry) for name, entry in entries.items()}
     _check_tiling(tensors, size - 8 - length)
     return Header(tensors, metadata)
@@ -88,13 +92,13 @@ def _entry(name: str, entry: Any) -> TensorEntry:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise CheckpointError(f"tensor {shown} without dtype, shape and data_offsets", "these three", DAMAGED)
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in BYTES_OF:
-        raise CheckpointError(f"tensor {shown} of dtype {str(dtype)[:40]!r}", f"one of {', '.join(BYTES_OF)}", DAMAGED)
+    if not isinstance(dtype, str) or dtype not in BITS_OF:
+        raise CheckpointError(f"tensor {shown} of dtype {str(dtype)[:40]!r}", f"one of {', '.join(BITS_OF)}", DAMAGED)
     if not isinstance(shape, list) or len(shape) > MOST_RANK or not all(_is_size(n) for n in shape):
         raise CheckpointError(f"tensor {shown} of a malformed shape", f"at most {MOST_RANK} sizes", DAMAGED)
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_size(n) for n in offsets):
         raise CheckpointError(f"tensor {shown} with malformed data_offsets", "two positions", DAMAGED)
-    claimed, held = prod(shape) * BYTES_OF[dtype], offsets[1] - offsets[0]
+    claimed, held = -(-prod(shape) * BITS_OF[dtype] // 8), offsets[1] - offsets[0]
     if claimed != held:
         raise CheckpointError(
             f"tensor {shown} of {claimed} bytes by its shape and {held} by its place", "equal", DAMAGED

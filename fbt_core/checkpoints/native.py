@@ -7,18 +7,22 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
-from fbt_core.checkpoints.checkpoint import Checkpoint, Origin
+from fbt_core.checkpoints.case import Case
+from fbt_core.checkpoints.checkpoint import Checkpoint
 from fbt_core.checkpoints.faults import CheckpointError
-from fbt_core.checkpoints.header import Header
+from fbt_core.checkpoints.header import TensorEntry
+from fbt_core.checkpoints.health import count_not_finite, few
+from fbt_core.checkpoints.inspection import MODEL, Inspection, counted
+from fbt_core.checkpoints.memory import check_fits
+from fbt_core.checkpoints.tensors import FLOATS, bytes_of
 from fbt_core.config import FiberBundleConfig
 from fbt_core.model.hollow import hollow
 from fbt_core.strict_json import strict_json
@@ -26,7 +30,6 @@ from fbt_core.tokenizer import Tokenizer, tokenizer_from_json
 
 FORMAT = "fiberscope"
 SCHEMA = "1"
-FLOATS = ("F64", "F32", "F16", "BF16")
 RETRAIN = "Save it again with the version of Fiberscope that made it, or open it with that version."
 
 
@@ -79,44 +82,43 @@ def data_sha256(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def is_native(header: Header) -> bool:
-    """Whether a safetensors header is that of a native checkpoint."""
-    return header.metadata.get("format") == FORMAT
+def is_native(case: Case) -> bool:
+    """Whether the weights' metadata is that of a native checkpoint."""
+    return case.weights.metadata.get("format") == FORMAT
 
 
-def read(content: bytes, header: Header, origin: Origin) -> Checkpoint:
-    """The checked checkpoint of a native file's bytes. Every doubt is a ``CheckpointError``; nothing is executed."""
-    metadata = header.metadata
+def read(case: Case) -> Checkpoint:
+    """The checked checkpoint of a native file. Every doubt is a ``CheckpointError``; nothing is executed."""
+    metadata = case.weights.metadata
+    config, tokenizer = check(case)
+    check_fits(sum(map(bytes_of, case.weights.entries.values())))
+    tensors, digest = case.weights.read()
+    if data_sha256(tensors) != metadata.get("data_sha256"):
+        raise CheckpointError("tensors whose SHA-256 is not the one in the file", "equal sums", "Copy the file again.")
+    _check_finite(tensors)
+    return Checkpoint(config, tensors, tokenizer, _table(metadata, "training"), case.origin(digest))
+
+
+def check(case: Case) -> tuple[FiberBundleConfig, Tokenizer]:
+    """The config and the tokenizer, after all was checked that the header can tell. Raises ``CheckpointError``."""
+    metadata = case.weights.metadata
     if metadata.get("schema") != SCHEMA:
         raise CheckpointError(f"schema {metadata.get('schema', '')[:20]!r}", f"schema {SCHEMA!r}", RETRAIN)
     config = _config(metadata)
-    _check_entries(header, config)
+    _check_entries(case.weights.entries, config)
     tokenizer = tokenizer_from_json(metadata.get("tokenizer", ""))
     if tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
             f"a tokenizer of {tokenizer.vocab_size} tokens on an embedding of {config.vocab_size} rows",
             "a row for each token", RETRAIN,
         )  # fmt: skip
-    tensors = _tensors(content)
-    if data_sha256(tensors) != metadata.get("data_sha256"):
-        raise CheckpointError("tensors whose SHA-256 is not the one in the file", "equal sums", "Copy the file again.")
-    _check_finite(tensors)
-    return Checkpoint(config, tensors, tokenizer, _table(metadata, "training"), origin)
+    return config, tokenizer
 
 
 def expected_shapes(config: FiberBundleConfig) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the tensors of a config's model, without allocating any of them."""
     model = hollow(config)
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-
-
-def _tensors(content: bytes) -> dict[str, Tensor]:
-    """The library's own reading; where it disagrees with our header check, the file is refused all the same."""
-    try:
-        return load_safetensors(content)
-    except (SafetensorError, ValueError) as error:
-        got = f"tensors that the safetensors library refuses ({str(error)[:120]!r})"
-        raise CheckpointError(got, "tensors it can read", "Copy or download the file again.") from error
 
 
 def _config(metadata: Mapping[str, str]) -> FiberBundleConfig:
@@ -137,17 +139,17 @@ def _table(metadata: Mapping[str, str], key: str) -> dict[str, Any]:
     return value
 
 
-def _check_entries(header: Header, config: FiberBundleConfig) -> None:
+def _check_entries(entries: Mapping[str, TensorEntry], config: FiberBundleConfig) -> None:
     """Names, shapes and dtypes against the config, before a tensor is loaded or a layer counted twice."""
-    if config.layers > len(header.tensors):
-        raise CheckpointError(f"{len(header.tensors)} tensors", f"those of {config.layers} layers", RETRAIN)
+    if config.layers > len(entries):
+        raise CheckpointError(f"{len(entries)} tensors", f"those of {config.layers} layers", RETRAIN)
     expected = expected_shapes(config)
-    if missing := sorted(set(expected) - set(header.tensors)):
-        raise CheckpointError(f"a file without {_few(missing)}", f"all {len(expected)} tensors of its config", RETRAIN)
-    if extra := sorted(set(header.tensors) - set(expected)):
-        raise CheckpointError(f"unexpected tensors {_few(extra)}", f"the {len(expected)} of its config", RETRAIN)
+    if missing := sorted(set(expected) - set(entries)):
+        raise CheckpointError(f"a file without {few(missing)}", f"all {len(expected)} tensors of its config", RETRAIN)
+    if extra := sorted(set(entries) - set(expected)):
+        raise CheckpointError(f"unexpected tensors {few(extra)}", f"the {len(expected)} of its config", RETRAIN)
     for name, shape in expected.items():
-        entry = header.tensors[name]
+        entry = entries[name]
         if entry.shape != shape:
             raise CheckpointError(f"{name!r} of shape {entry.shape}", f"{shape} by its config", RETRAIN)
         if entry.dtype not in FLOATS:
@@ -156,13 +158,17 @@ def _check_entries(header: Header, config: FiberBundleConfig) -> None:
 
 def _check_finite(tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
-        if bad := int((~tensor.isfinite()).sum()):
+        if bad := count_not_finite(tensor):
             raise CheckpointError(
                 f"{bad} of {tensor.numel()} values of {name!r} that are NaN or infinite", "finite numbers",
                 "The training run diverged: use an earlier checkpoint.",
             )  # fmt: skip
 
 
-def _few(names: list[str]) -> str:
-    shown = ", ".join(repr(name[:80]) for name in names[:3])
-    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def look(found: Inspection, case: Case) -> Inspection:
+    """What can be told without reading a tensor. Raises ``CheckpointError`` as ``read`` would."""
+    config, _ = check(case)
+    what = f"Fiberscope checkpoint, {config.layers} layers, {config.score} score"
+    return replace(
+        found, message=counted(found, what), architecture=f"FiberBundleTransformer ({config.score})", can=MODEL
+    )

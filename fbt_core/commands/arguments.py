@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,22 @@ import torch
 import typer
 
 from fbt_core.checkpoints import Checkpoint, CheckpointError, load
+from fbt_core.geometry.sources import SOURCES, apply
 from fbt_core.model import DTYPES, build
 from fbt_core.trace import Trace
 
 TextOption = Annotated[str, typer.Option(help="The text to read, or @FILE.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps ...")]
-DtypeOption = Annotated[str, typer.Option(help=" | ".join(DTYPES))]
+DtypeOption = Annotated[str, typer.Option(help=f"auto | {' | '.join(DTYPES)}")]
+CheckpointArgument = Annotated[
+    list[Path], typer.Argument(help="A checkpoint: a file, a folder, an archive; or its files, one after another.")
+]
+PartOption = Annotated[str | None, typer.Option(help="Which of several sets of weights in a training checkpoint.")]
+SourceOption = Annotated[
+    str, typer.Option(help=f"Put a metric on a model that has none, a what-if: {' | '.join(SOURCES)}.")
+]
+RankOption = Annotated[int, typer.Option(min=1, max=64, help="Of the metric of --source.")]
+StackOption = Annotated[str, typer.Option(help="Of an encoder-decoder: encoder | decoder | cross.")]
 StrengthOption = Annotated[float, typer.Option(help="Multiplies every U; anything but 1 is a what-if.")]
 
 
@@ -35,14 +45,48 @@ class Opened:
         return self.trace.tokens
 
 
-def open_model(path: Path, text: str, device: str, dtype: str, strength: float = 1.0) -> Opened:
+@dataclass(frozen=True)
+class Asked:
+    """How to open a checkpoint on a text: what the options say."""
+
+    device: str = "cpu"
+    dtype: str = "auto"
+    strength: float = 1.0
+    part: str | None = None
+    source: str = ""
+    rank: int = 4
+    stack: str = ""
+
+
+def open_model(paths: list[Path], text: str, asked: Asked) -> Opened:
     """Load, build, encode, trace; a fault of the user's is one line and exit status 2."""
     with one_line_errors():
-        checkpoint = load(path)
-        model = build(checkpoint, checked_device(device), dtype)
+        checkpoint = load(paths[0] if len(paths) == 1 else paths, part=asked.part)
+        model = build(checkpoint, checked_device(asked.device), asked.dtype)
+        if checkpoint.tokenizer is None:
+            raise ValueError("got a model that reads no text, expected one that does: open it in the app")
         encoding = checkpoint.tokenizer.encode(_text(text))
-        ids = torch.tensor(encoding.ids, device=device)
-        return Opened(checkpoint, model.trace(ids, strength=strength, tokens=encoding.tokens))
+        ids = torch.tensor(encoding.ids, device=asked.device)
+        traces = model.traces(ids, strength=asked.strength, tokens=encoding.tokens)
+        trace = _stack(traces, asked.stack)
+        if asked.source:
+            trace = apply(model, trace, asked.source, asked.rank, asked.strength)
+        return Opened(checkpoint, trace)
+
+
+def _stack(traces: Mapping[str, Trace], stack: str) -> Trace:
+    """The trace of a stack; the last of the model's, which is the one that predicts, when none is named."""
+    if stack and stack not in traces:
+        named = ", ".join(filter(None, traces)) or "none, for this model has but one"
+        raise ValueError(f"got --stack {stack!r}, expected one of {named}")
+    return traces[stack or ("decoder" if "decoder" in traces else "")]
+
+
+def what_if_of(trace: Trace) -> str:
+    """What of a trace's metric is not the model's own, one line; empty where all is."""
+    if trace.source and trace.source != "learned":
+        return f"what-if: metric {trace.source}, strength {trace.strength:g}; the model was not trained with it"
+    return f"metric strength {trace.strength:g}, not the trained 1" if trace.strength != 1.0 else ""
 
 
 @contextmanager

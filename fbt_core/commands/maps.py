@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,21 +11,27 @@ import torch
 import typer
 from torch import Tensor
 
-from fbt_core.attention.scores import SCORES, Factors, attention
+from fbt_core.attention.scores import SCORES, Factors
 from fbt_core.commands.arguments import (
+    Asked,
+    CheckpointArgument,
     DeviceOption,
     DtypeOption,
+    PartOption,
+    RankOption,
+    SourceOption,
+    StackOption,
     StrengthOption,
     TextOption,
     one_line_errors,
     open_model,
     write,
 )
-from fbt_core.trace import Trace
+from fbt_core.trace import LayerTrace, Trace
 
 
 def maps(
-    checkpoint: Annotated[Path, typer.Argument(help="A Fiberscope checkpoint.")],
+    checkpoint: CheckpointArgument,
     text: TextOption,
     layer: Annotated[int, typer.Option(min=0, help="Counts from 0.")] = 0,
     head: Annotated[int, typer.Option(min=0, help="Counts from 0.")] = 0,
@@ -35,41 +42,54 @@ def maps(
     strength: StrengthOption = 1.0,
     csv: Annotated[str, typer.Option(help="Write the matrix to this file, - for standard output.")] = "-",
     factors: Annotated[Path | None, typer.Option(help="Write q, k, U, tau, omega, alpha, causal to this .npz.")] = None,
+    source: SourceOption = "",
+    rank: RankOption = 4,
+    stack: StackOption = "",
+    part: PartOption = None,
     device: DeviceOption = "cpu",
-    dtype: DtypeOption = "float32",
+    dtype: DtypeOption = "auto",
 ) -> None:
     """Print the attention matrix of one head under a score: row i is query i, column j is key j, each row sums to 1."""
-    opened = open_model(checkpoint, text, device, dtype, strength)
+    opened = open_model(checkpoint, text, Asked(device, dtype, strength, part, source, rank, stack))
     with one_line_errors():
-        chosen = _factors(opened.trace, layer, head, score, alpha)
+        chosen = _one_head(opened.trace, layer, head, score, alpha)
         if factors is not None:
-            save_factors(factors, chosen)
-    matrix = attention(chosen, score)[0].double().cpu().numpy()
+            save_factors(factors, chosen.given)
+        matrix = chosen.attention(0, score).double().cpu().numpy()
     write(csv, "\n".join(",".join(format(value, ".17g") for value in row) for row in matrix) + "\n")
 
 
-def _factors(trace: Trace, layer: int, head: int, score: str, alpha: float | None) -> Factors:
-    """One head's factors, or a ``ValueError`` that says what there is."""
+def _one_head(trace: Trace, layer: int, head: int, score: str, alpha: float | None) -> LayerTrace:
+    """The layer with one head, or a ``ValueError`` that says what there is."""
     if score not in SCORES:
         raise ValueError(f"got --score {score!r}, expected one of {', '.join(SCORES)}")
     if alpha is not None and score != "blended":
         raise ValueError(f"got --alpha with --score {score}, expected it with blended only")
     if layer >= len(trace.layers):
         raise ValueError(f"got --layer {layer}, expected 0 to {len(trace.layers) - 1}")
-    if head >= trace.heads:
-        raise ValueError(f"got --head {head}, expected 0 to {trace.heads - 1}")
-    chosen = trace.layers[layer].given.select(head)
-    return chosen if alpha is None else chosen.with_alpha(alpha)
+    found = trace.layers[layer]
+    if missing := found.unavailable(score):
+        raise ValueError(missing)
+    if head >= found.heads:
+        raise ValueError(f"got --head {head}, expected 0 to {found.heads - 1}")
+    one = found.select(head)
+    return one if alpha is None else replace(one, factors=one.given.with_alpha(alpha))
 
 
 def save_factors(path: Path, f: Factors) -> None:
-    """One head's q (L, d), k (L, d), U (L, d, r), tau, omega (L,), alpha, causal; ``slope`` where there is ALiBi.
+    """One head's q (L, d), k (L, d), U (L, d, r), tau, omega (L,), alpha, causal; what else the model has of its own.
 
-    A score of ``SCORES``, plus - slope |i - j| where there is one, softmaxed over the allowed keys, is the matrix.
+    That is ``slope`` (ALiBi: - slope |i - j| is added), ``scale`` (of the dot product, in place of 1 / sqrt(d)),
+    ``mask`` (added to every score), ``softcap`` and ``sink`` (of its own dot product). A score of ``SCORES`` with
+    these, softmaxed over the allowed keys, is the matrix.
     """
     arrays = {"q": f.q[0], "k": f.k[0], "U": f.U[0], "tau": f.tau[0], "omega": f.omega[0]}
-    if f.slopes is not None:
-        arrays["slope"] = f.slopes[0]
+    own = {"slope": f.slopes, "scale": f.scale, "sink": f.sinks}
+    arrays |= {name: value[0] for name, value in own.items() if value is not None}
+    if f.mask is not None:
+        arrays["mask"] = f.mask.reshape(-1, *f.mask.shape[-2:])[0]
+    if f.softcap is not None:
+        arrays["softcap"] = torch.tensor(f.softcap)
     with path.open("wb") as file:  # an open file keeps the name as given: savez would add .npz to another suffix
         plain = {name: _numpy(value) for name, value in arrays.items()}
         np.savez(file, alpha=f.alpha, causal=f.causal, **plain)  # pyright: ignore[reportArgumentType]

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from fbt_core.commands.arguments import DeviceOption, DtypeOption, Opened, StrengthOption, TextOption, open_model, write
+from fbt_core.commands.arguments import (
+    Asked,
+    CheckpointArgument,
+    DeviceOption,
+    DtypeOption,
+    Opened,
+    PartOption,
+    RankOption,
+    SourceOption,
+    StackOption,
+    StrengthOption,
+    TextOption,
+    open_model,
+    what_if_of,
+    write,
+)
 from fbt_core.measures import read
 from fbt_core.trace import Trace
 
@@ -24,21 +38,25 @@ OF_HEAD: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def trace(
-    checkpoint: Annotated[Path, typer.Argument(help="A Fiberscope checkpoint.")],
+    checkpoint: CheckpointArgument,
     text: TextOption,
     strength: StrengthOption = 1.0,
     per_token: Annotated[bool, typer.Option(help="Add the values behind every mean (JSON only).")] = False,
     json_to: Annotated[str, typer.Option("--json", help="Write JSON to this file, - for standard output.")] = "",
+    source: SourceOption = "",
+    rank: RankOption = 4,
+    stack: StackOption = "",
+    part: PartOption = None,
     device: DeviceOption = "cpu",
-    dtype: DtypeOption = "float32",
+    dtype: DtypeOption = "auto",
 ) -> None:
     """Trace a text through a checkpoint and print the geometry of every layer."""
-    opened = open_model(checkpoint, text, device, dtype, strength)
+    opened = open_model(checkpoint, text, Asked(device, dtype, strength, part, source, rank, stack))
     layers = _layers(opened.trace, per_token)
     if json_to:
         table: dict[str, Any] = {"tokens": list(opened.tokens), "layers": layers}
-        if strength != 1.0:
-            table["what_if"] = f"metric strength {strength}, not the trained 1"
+        if what_if := what_if_of(opened.trace):
+            table["what_if"] = what_if
         write(json_to, json.dumps(table, allow_nan=False) + "\n")
         return
     write("-", _table(opened, layers) + "\n")
@@ -53,16 +71,22 @@ def _layers(trace: Trace, per_token: bool) -> list[dict[str, Any]]:
     for layer in trace.layers:
         i = layer.index
         row: dict[str, Any] = {"layer": i}
+        if layer.kind != "attention":
+            row["kind"] = layer.kind
         row |= {name: _number(values[i]) for name, values in residual.items()}
-        row |= {name: _number(values[i].mean()) for name, values in metric.items()}
+        row |= {name: _mean(values[i, : layer.heads]) for name, values in metric.items()}
         row["heads"] = [
             {"head": h} | {key: _number(values[i, h].mean()) for key, values in heads.items()}
-            for h in range(trace.heads)
+            for h in range(layer.heads)
         ]
         if per_token:
-            row["per_token"] = {name: _numbers(values[i]) for name, values in (metric | heads).items()}
+            row["per_token"] = {name: _numbers(values[i, : layer.heads]) for name, values in (metric | heads).items()}
         rows.append(row)
     return rows
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return _number(values.mean()) if values.size else None
 
 
 def _number(value: Any) -> float | None:
@@ -82,6 +106,7 @@ def _table(opened: Opened, layers: list[dict[str, Any]]) -> str:
     lines += [_line(f"{row['layer']}.{h['head']}", [h[key] for key in OF_HEAD]) for row in layers for h in row["heads"]]
     lines += ["", "entropies in nats, means over rows; effective_rank and dong_residual of the raw residual after the"]
     lines += ["block; all others means over tokens and heads. Every symbol: docs/measures.md."]
+    lines += filter(None, [what_if_of(opened.trace), *opened.trace.notes])
     return "\n".join(lines)
 
 

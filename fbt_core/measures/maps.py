@@ -17,7 +17,7 @@ from fbt_core.measures.tokens import describe_nonfinite, to_float64, to_numpy, t
 from fbt_core.trace import LayerTrace, Trace
 
 Rows = Float64[Tensor, "row token"]
-Map = Float64[Tensor, "token token"]
+Map = Float64[Tensor, "row token"]
 
 TILE = 64
 """Rows of attention held at a time: O(TILE L) numbers. Small enough to stay in the cache."""

@@ -14,6 +14,7 @@ from fbt_core.config import FiberBundleConfig
 from fbt_core.model.block import BlockRecord, FiberBlock
 from fbt_core.model.initialise import initialise
 from fbt_core.model.regularisers import regulariser
+from fbt_core.model.watching import observe, watching
 from fbt_core.trace import LayerTrace, Trace
 
 
@@ -85,9 +86,23 @@ class FiberBundleTransformer(nn.Module):
             has_metric=self.config.has_metric, tokens=tuple(tokens),
         )  # fmt: skip
 
-    def traces(self, ids: Int[Tensor, " token"], strength: float = 1.0, tokens: Sequence[str] = ()) -> dict[str, Trace]:
-        """``trace`` by the name of its stack, as models of several stacks give it. There is one, without a name."""
-        return {"": self.trace(ids, strength, tokens)}
+    def traces(
+        self, ids: Int[Tensor, " token"], strength: float = 1.0, tokens: Sequence[str] = (), target: None = None,
+        target_tokens: Sequence[str] = (), pixels: None = None, variant: str = "full",
+    ) -> dict[str, Trace]:  # fmt: skip
+        """``trace`` by the name of its stack, as models of several stacks give it. There is one, without a name.
+
+        ``variant`` is a key of ``VARIANTS``, one of Dong's ablations. There is no other stack and no image to give a
+        ``target`` or ``pixels``. Raises ``ValueError`` for a variant of a pure stack, which has nothing to leave out.
+        """
+        if variant == "full":
+            return {"": self.trace(ids, strength, tokens)}
+        outputs = {id(block.output) for block in self.blocks}  # the last step of attention, and its only module
+        observe(self, {"": self.blocks}, lambda module: id(module) in outputs, lambda module: False)
+        with watching(variant) as watch:
+            trace = self.trace(ids, strength, tokens)
+        watch.check()
+        return {"": trace}
 
     def _layers(self, x: Tensor, strength: float = 1.0) -> Iterator[tuple[Tensor, Tensor, BlockRecord]]:
         """The one forward path: (before, after, record) of each block in turn; the caller keeps what it needs."""

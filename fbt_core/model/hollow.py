@@ -12,7 +12,7 @@ from fbt_core.config import FiberBundleConfig
 from fbt_core.model.fiber_bundle import FiberBundleTransformer
 
 
-class _Unset(TorchFunctionMode):
+class Unset(TorchFunctionMode):
     """Leave out ``torch.nn.init``: on the meta device a random fill loads all of TorchDynamo, 1.8 CPU seconds."""
 
     def __torch_function__(
@@ -26,5 +26,5 @@ class _Unset(TorchFunctionMode):
 
 def hollow(config: FiberBundleConfig) -> FiberBundleTransformer:
     """The config's model on the meta device: no memory, no values."""
-    with torch.device("meta"), _Unset():
+    with torch.device("meta"), Unset():
         return FiberBundleTransformer(config)
