@@ -1,4 +1,8 @@
-"""Fiberscope: the geometry inside a transformer, in the browser. Start with ``streamlit run streamlit_app.py``."""
+"""Fiberscope: the geometry inside a transformer, in the browser. Start with ``streamlit run streamlit_app.py``.
+
+Streamlit reads this file twice: once as a module, for the server with its upload route; and at every view of a page as
+the script that draws it.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,27 @@ from pathlib import Path
 
 import streamlit as st
 
-from app import frame
-
-HERE = Path(__file__).parent
-ICON = str(HERE / "assets" / "icon.svg")
-
 PAGES = {
     "Overview": "pages/overview.py",
     "Ellipsoid field": "pages/ellipsoids.py",
     "Attention": "pages/attention.py",
     "Depth": "pages/depth.py",
+    "Weights": "pages/weights.py",
     "Glossary": "pages/glossary.py",
 }
 """To add a page: write the file, add its row."""
 
-st.set_page_config(page_title="Fiberscope", page_icon=ICON, layout="wide", initial_sidebar_state="expanded")
-st.logo(ICON, size="large")
-page = st.navigation([st.Page(path, title=title) for title, path in PAGES.items()], position="top")
-frame.begin()
-with frame.guard():
-    page.run()
+if __name__ == "__main__":
+    from app import frame
+
+    ICON = str(Path(__file__).parent / "assets" / "icon.svg")
+    st.set_page_config(page_title="Fiberscope", page_icon=ICON, layout="wide", initial_sidebar_state="expanded")
+    st.logo(ICON, size="large")
+    page = st.navigation([st.Page(path, title=title) for title, path in PAGES.items()], position="top")
+    frame.begin()
+    with frame.guard():
+        page.run()
+else:
+    from app import server
+
+    asgi = st.App(Path(__file__).name, routes=server.routes(), lifespan=server.lifespan)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 import streamlit as st
 
 from app.figures.atlas import HeadAtlas
-from app.figures.maps import COLOURS, UNIT, MapPanels, cut, pooled
+from app.figures.maps import COLOURS, SHORT_UNIT, UNIT, MapPanels, cut, pooled
 from app.view import Side, View
 from fbt_core.attention.scores import SCORES
-from fbt_core.attention.views import VIEWS, ShownMap, all_heads, one_map
+from fbt_core.attention.views import VIEWS, ShownMap, all_heads, matched_variation, one_map, unmatched
 from fbt_core.measures import Reading
 from fbt_core.trace import Trace
 from fbt_core.training.grammar import dependencies
@@ -25,8 +26,14 @@ TILES = {"left": "left score", "right": "right score", "difference": "difference
 
 EXPECTED = "what the next token depends on, by the training grammar"
 
-BINS = 48
-"""Cells a side of an atlas tile; 32 in a model of many heads."""
+BINS = ((14, 144, 48), (14, 10**6, 32), (32, 10**6, 24), (10**6, 10**6, 16))
+"""Cells a side of an atlas tile in a model of up to so many layers and heads: all tiles shall stand on the page."""
+
+WIDE = 14
+"""Layers above which the atlas takes the whole width."""
+
+LEAST_LOST = 1e-4
+"""Of a row: what a sink must take to be spoken of."""
 
 
 @dataclass(frozen=True)
@@ -38,28 +45,58 @@ class Choice:
     alpha: float | None  # of the blended score; None is the model's own
     view: str  # a key of VIEWS
     colour: str  # a key of COLOURS
+    matched: bool = False  # the left score at the temperature that gives it the right one's mean entropy
 
-    def title(self, score: str) -> str:
+    def title(self, side: Side, score: str) -> str:
         """The score's name, its alpha with it."""
         known = f" (alpha {self.alpha:g})" if score == "blended" and self.alpha is not None else ""
-        return SCORES[score].title + known
+        return side.score_title(score) + known
+
+    @property
+    def single(self) -> bool:
+        """Whether both scores are one, so that there is nothing to compare."""
+        return self.left == self.right
+
+    def match(self, score: str) -> str | None:
+        """Whose entropy a score's map is brought to, if anyone's."""
+        return self.right if self.matched and score == self.left != self.right else None
 
 
 def choose(view: View) -> Choice:
     """The toolbar. Its choices are in the URL, so a copied link shows the same maps."""
-    metric = any(side.has_metric for side in view.sides)
-    scores = [name for name, score in SCORES.items() if metric or not score.reads_metric]
+    scores, usable = offered(view), lambda score: not any(unmatched(side.block, score) for side in view.sides)
+    title = view.a.score_title if not view.compare else lambda name: SCORES[name].title
+    views = [name for name in VIEWS if name != "rollout" or not any(side.key_tokens for side in view.sides)]
+    usual = next(name for name in ("riemannian", "l2", scores[0]) if name in scores)
+    usual = "l2" if usual == "riemannian" and not any(side.has_metric for side in view.sides) else usual
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        left = _pick("Left score", "left", scores, "euclidean", lambda name: SCORES[name].title)
-        right = _pick("Right score", "right", scores, "riemannian" if metric else "l2", lambda name: SCORES[name].title)
-        shown = _pick("Map", "map", list(VIEWS), "head", VIEWS.__getitem__)
+        left = _pick("Left score", "left", scores, scores[0] if "euclidean" not in scores else "euclidean", title)
+        right = _pick("Right score", "right", scores, usual, title)
+        shown = _pick("Map", "map", views, "head", VIEWS.__getitem__)
         colour = _pick("Colour scale", "colour", list(COLOURS), "sqrt", COLOURS.__getitem__)
+        matched = left != right and shown != "rollout" and usable(left) and st.toggle(
+            "Match entropies", key="matched", bind="query-params", persist_state="session",
+            help="The left score at the temperature that gives it the mean row entropy of the right one: what is then "
+            "left of the difference is no mere sharpening.",
+        )  # fmt: skip
     alpha = None
     if "blended" in (left, right):
-        own = view.a.checkpoint.config.alpha if view.a.has_metric else 1.0
+        own = view.a.checkpoint.config.alpha if view.a.checkpoint.config.has_metric else 1.0
         help_ = "0 is the Euclidean score, 1 the Riemannian one. Alpha is fixed at training: another is a what-if."
         alpha = st.slider("Alpha of the blended score", 0.0, 1.0, float(own), 0.05, key="alpha", help=help_)
-    return Choice(left, right, alpha, shown, colour)
+    return Choice(left, right, alpha, shown, colour, matched)
+
+
+def offered(view: View) -> list[str]:
+    """The scores that every side has at its layer; those that read a metric only where there is one."""
+    metric = any(side.has_metric for side in view.sides)
+    blocks = [side.block for side in view.sides if side.block.heads]
+    own = {side.score for side in view.sides}
+    found = [
+        name for name, score in SCORES.items()
+        if (metric or not score.reads_metric) and not any(block.unavailable(name) for block in blocks)
+    ]  # fmt: skip
+    return found or [name for name in SCORES if name in own]
 
 
 def _pick(label: str, key: str, options: list[str], default: str, title: Callable[[str], str]) -> str:
@@ -72,8 +109,10 @@ def _pick(label: str, key: str, options: list[str], default: str, title: Callabl
     )  # fmt: skip
 
 
-def pick_tile() -> str:
-    """What the atlas's tiles show."""
+def pick_tile(choice: Choice) -> str:
+    """What the atlas's tiles show: of one score, its maps."""
+    if choice.single:
+        return "left"
     shown = st.segmented_control(
         "Every head at once", list(TILES), default="difference", required=True, key="tile",
         format_func=TILES.__getitem__, bind="query-params", persist_state="session",
@@ -84,19 +123,49 @@ def pick_tile() -> str:
 def shown_map(side: Side, choice: Choice, score: str) -> ShownMap:
     """One map of a side, cached."""
     options = {"alpha": choice.alpha} if score == "blended" and choice.alpha is not None else {}
+    options |= {"match": match} if (match := choice.match(score)) else {}
     return side.derived(one_map, score=score, layer=side.layer, head=side.head, view=choice.view, **options)
 
 
 def panels(side: Side, choice: Choice, token: int) -> MapPanels:
     """Left, right and difference of one side."""
     left, right = (shown_map(side, choice, score) for score in (choice.left, choice.right))
+    titles = (choice.title(side, choice.left) + times(left), choice.title(side, choice.right))
     return MapPanels(
-        left=left.cells, right=right.cells, titles=(choice.title(choice.left), choice.title(choice.right)),
-        tokens=side.tokens, causal=side.checkpoint.config.causal, entropy=(left.entropy, right.entropy),
+        left=left.cells, right=right.cells, titles=titles, tokens=side.tokens, causal=side.causal,
+        entropy=(left.entropy, right.entropy), key_tokens=side.key_tokens, unit=unit_of(left, right),
+        hidden=left.hidden, single=choice.single,
         heading=f"{side.title} · {_place(side, choice)}", name=f"attention-{side.name}-{choice.left}-{choice.right}",
         note=note(side, choice, choice.left, choice.right) or "", colour=choice.colour, selected=token,
-        expected=side.derived(expected), expected_name=EXPECTED,
+        expected=() if side.foreign else side.derived(expected), expected_name=EXPECTED,
     )  # fmt: skip
+
+
+def times(shown: ShownMap) -> str:
+    """By what a matched map's scores were multiplied, for its title; empty for any other."""
+    least, most = shown.multipliers
+    if least == most == 1.0:
+        return ""
+    if least != least:
+        return " (no temperature matches)"
+    return f" × {least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f" × {least:.3g} to {most:.3g}"
+
+
+def unit_of(*maps: ShownMap) -> str:
+    """What a cell is, and what a row of them sums to."""
+    return SHORT_UNIT if any(shown.lost.max() > LEAST_LOST for shown in maps) else UNIT
+
+
+def lost(side: Side, choice: Choice) -> str:
+    """How much of the rows a sink takes, a sentence; empty where there is none."""
+    shares = shown_map(side, choice, choice.left).lost, shown_map(side, choice, choice.right).lost
+    for score, share in zip((choice.left, choice.right), shares, strict=True):
+        if share.max() > LEAST_LOST:
+            return (
+                f" Rows of {choice.title(side, score)} are not renormalised: a sink that is no token takes "
+                f"{share.mean():.1%} of a row on average, at most {share.max():.1%}."
+            )
+    return ""
 
 
 def expected(trace: Trace) -> tuple[tuple[int, int], ...]:
@@ -113,32 +182,49 @@ def own_panels(view: View, choice: Choice, token: int) -> MapPanels | str:
     a, b = view.a, view.b
     if b is None or view.mismatch:
         return view.mismatch or "one checkpoint is open"
-    if a.checkpoint.config.causal != b.checkpoint.config.causal:
+    if a.causal != b.causal:
         return "one of the models is causal, the other is not"
-    own = replace(choice, alpha=None)
+    if not (a.block.heads and b.block.heads):
+        return "one of the two layers has no attention"
+    own = replace(choice, alpha=None, matched=False)
     left, right = (shown_map(side, own, side.score) for side in (a, b))
-    titles = (f"A · {a.label} ({SCORES[a.score].title})", f"B · {b.label} ({SCORES[b.score].title})")
+    titles = (f"A · {a.label} ({a.score_title(a.score)})", f"B · {b.label} ({b.score_title(b.score)})")
     return MapPanels(
-        left=left.cells, right=right.cells, titles=titles, tokens=a.tokens, causal=a.checkpoint.config.causal,
+        left=left.cells, right=right.cells, titles=titles, tokens=a.tokens, causal=a.causal,
         entropy=(left.entropy, right.entropy), colour=choice.colour, selected=token, name="attention-A-B",
-        difference_title="B − A",
+        difference_title="B − A", key_tokens=a.key_tokens, unit=unit_of(left, right),
+        hidden=_both(left.hidden, right.hidden),
         heading=f"Each model's own score · {VIEWS[choice.view]} · {view.mapping}",
-        expected=a.derived(expected), expected_name=EXPECTED,
-        note="; ".join(note for note in (a.what_if, b.what_if) if note),
+        expected=() if a.foreign else a.derived(expected), expected_name=EXPECTED,
+        note="; ".join(note for note in (a.what_if_forward, b.what_if_forward) if note),
     )  # fmt: skip
+
+
+def _both(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
+    """Where neither model may attend; a window of one leaves the other's cells in sight."""
+    return None if a is None or b is None else a & b
 
 
 def note(side: Side, choice: Choice, *scores: str) -> str | None:
     """Every reason why these maps are not what the model ran."""
-    foreign = [SCORES[score].title for score in dict.fromkeys(scores) if score != side.score]
-    notes = [side.what_if]
-    if foreign:
-        notes.append(f"what-if: {' and '.join(foreign)} score; the model runs {SCORES[side.score].title}")
-    if not side.has_metric and any(SCORES[score].reads_metric for score in scores):
+    others = [SCORES[score].title for score in dict.fromkeys(scores) if score != side.score]
+    reads = any(SCORES[score].reads_metric for score in scores)
+    notes = [side.what_if if reads else side.what_if_forward]
+    if others:
+        runs = "its own dot product" if side.foreign else SCORES[side.score].title
+        notes.append(f"what-if: {' and '.join(others)} score; the model runs {runs}")
+    if not side.has_metric and reads:
         notes.append("without a metric the Riemannian score is L2")
-    own = side.checkpoint.config.alpha
-    if "blended" in scores and choice.alpha is not None and side.has_metric and abs(choice.alpha - own) > 1e-9:
-        notes.append(f"what-if: alpha {choice.alpha:g}, trained at {own:g}")
+    if choice.match(choice.left) and choice.left in scores:
+        notes.append(f"{choice.title(side, choice.left)} at the temperature of equal mean row entropy, head by head")
+    config = side.checkpoint.config
+    if (
+        "blended" in scores
+        and choice.alpha is not None
+        and config.has_metric
+        and abs(choice.alpha - config.alpha) > 1e-9
+    ):
+        notes.append(f"what-if: alpha {choice.alpha:g}, trained at {config.alpha:g}")
     return "; ".join(text for text in notes if text) or None
 
 
@@ -162,27 +248,81 @@ def same_scales(several: list[MapPanels]) -> list[MapPanels]:
 
 def windowed(panels_: MapPanels, key: str) -> MapPanels:
     """All tokens where that is fluid; of a longer text those that a slider chooses, max-pooled beyond ``WINDOW``."""
-    length = len(panels_.tokens)
-    if length <= WINDOW:
+    length, keys = len(panels_.tokens), len(panels_.columns)
+    if max(length, keys) <= WINDOW:
         return panels_
     text = f"Tokens shown (up to {WINDOW} exactly, more max-pooled)"
+    if panels_.key_tokens:
+        first, last = st.slider(f"Keys: {text[0].lower()}{text[1:]}", 0, keys, (0, keys), key=key)
+        return pooled(cut(panels_, 0, length, (first, max(last, first + 1))), WINDOW)
     start, stop = st.slider(text, 0, length, (0, length), key=key)
     return pooled(cut(panels_, start, max(stop, start + 1)), WINDOW)
 
 
-def variation(side: Side, choice: Choice) -> Reading:
-    """(layer, head, token): total variation between the two scores, row by row."""
+def variation(side: Side, choice: Choice) -> np.ndarray:
+    """(layer, head, token): total variation between the two scores, row by row; NaN where there is no such head.
+
+    One score with itself has none.
+    """
+    if choice.single:
+        return np.zeros((side.layers, side.heads, len(side.tokens)))
     options = {"alpha": choice.alpha} if choice.alpha is not None else {}
-    return side.by_layer("total_variation", score_a=choice.left, score_b=choice.right, **options)
+    options |= {"score_a": choice.left, "score_b": choice.right}
+    if not choice.matched:
+        return side.by_layer("total_variation", **options).values
+
+    def one(layer: int) -> np.ndarray:
+        return side.derived(matched_variation, layer=layer, **options)
+
+    return _stacked(side.each_layer("total variation, entropies matched", one))
+
+
+def entropies(side: Side, choice: Choice) -> np.ndarray:
+    """(layer, head, token): entropy of the rows of the left score, in nats."""
+    options = {"alpha": choice.alpha} if choice.alpha is not None else {}
+    return side.by_layer("entropy", score=choice.left, **options).values
+
+
+def variation_table(side: Side, choice: Choice) -> Reading | pd.DataFrame:
+    """What the atlas's CSV holds."""
+    if not choice.matched:
+        options = {"alpha": choice.alpha} if choice.alpha is not None else {}
+        return side.by_layer("total_variation", score_a=choice.left, score_b=choice.right, **options)
+    values = variation(side, choice)
+    layer, head, token = np.indices(values.shape).reshape(3, -1)
+    return pd.DataFrame({
+        "measure": "total_variation", "layer": layer, "head": head, "token": token, "score_a": choice.left,
+        "score_b": choice.right, "entropies": "matched", "value": values.ravel(),
+    })  # fmt: skip
+
+
+def _stacked(parts: list[np.ndarray]) -> np.ndarray:
+    """Arrays (head, ...) of layers as one, NaN where a layer has fewer heads."""
+    sizes = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
+    whole = np.full((len(parts), *sizes), np.nan, parts[0].dtype)
+    for layer, part in enumerate(parts):
+        whole[(layer, *map(slice, part.shape))] = part
+    return whole
 
 
 def atlas(side: Side, choice: Choice, tile: str) -> HeadAtlas:
-    """Every head of a side: a score's maps, their difference, or the mean total variation as one colour a head."""
-    means = variation(side, choice).values.mean(-1)
-    names = (choice.title(choice.left), choice.title(choice.right))
+    """Every head of a side: a score's maps, their difference, or the mean total variation as one colour a head.
+
+    Only layers that have attention by the scores stand in it, under their true numbers.
+    """
+    scores = {"left": (choice.left,), "right": (choice.right,)}.get(tile, (choice.left, choice.right))
+    layers = tuple(
+        number for number, block in enumerate(side.trace.layers)
+        if block.heads and not any(block.unavailable(score) for score in (choice.left, choice.right))
+    )  # fmt: skip
+    means, measured = variation(side, choice)[list(layers)].mean(-1), "mean total variation"
+    if choice.single:
+        means, measured = entropies(side, choice)[list(layers)].mean(-1), "mean row entropy (nats)"
+    names = (choice.title(side, choice.left), choice.title(side, choice.right))
     shared = {
-        "causal": side.checkpoint.config.causal, "readings": means, "readings_name": "mean total variation",
-        "chosen": (side.layer, side.head), "colour": choice.colour, "name": f"heads-{side.name}",
+        "causal": side.causal, "readings": means, "readings_name": measured, "colour": choice.colour,
+        "chosen": (side.layer, side.head), "name": f"heads-{side.name}", "layers": layers,
+        "heads": tuple(side.trace.layers[number].heads for number in layers),
     }  # fmt: skip
     if tile == "variation":
         cells = means.astype(np.float32)[..., None, None]
@@ -190,14 +330,27 @@ def atlas(side: Side, choice: Choice, tile: str) -> HeadAtlas:
         why = note(side, choice, choice.left, choice.right) or ""
         shown = shared | {"colour": "linear", "causal": False, "note": why}
         return HeadAtlas(cells, title=title, unit="mean over rows, 0 to 1", **shown)
-    scores = {"left": (choice.left,), "right": (choice.right,)}.get(tile, (choice.left, choice.right))
-    options = {"alpha": choice.alpha} if choice.alpha is not None else {}
-    options |= {"other": scores[1]} if len(scores) > 1 else {}
-    bins = BINS if side.layers * side.heads <= 144 else 32
-    options |= {"score": scores[0], "bins": bins}
-    cells = np.stack(side.each_layer("maps", lambda layer: side.derived(all_heads, layer=layer, **options)))
-    title = choice.title(scores[0]) if len(scores) == 1 else f"{names[1]} − {names[0]}"
+    cells = _atlas_cells(side, choice, scores, layers)
+    title = choice.title(side, scores[0]) if len(scores) == 1 else f"{names[1]} − {names[0]}"
     return HeadAtlas(
         cells, title=f"{side.title} · {title}", unit=UNIT if len(scores) == 1 else "difference",
         diverging=len(scores) > 1, note=note(side, choice, *scores) or "", **shared,
     )  # fmt: skip
+
+
+def bins(layers: int, heads: int) -> int:
+    """Cells a side of a tile, for so many layers and heads of all layers."""
+    return next(cells for most, many, cells in BINS if layers <= most and heads <= many)
+
+
+def _atlas_cells(side: Side, choice: Choice, scores: tuple[str, ...], layers: tuple[int, ...]) -> np.ndarray:
+    """(layer, head, bin, column) of the given layers."""
+    options = {"alpha": choice.alpha} if choice.alpha is not None else {}
+    options |= {"other": scores[1]} if len(scores) > 1 else {}
+    options |= {"match": match} if (match := choice.match(scores[0])) else {}
+    options |= {"score": scores[0], "bins": bins(side.layers, side.layers * side.heads)}
+
+    def one(layer: int) -> np.ndarray | None:
+        return side.derived(all_heads, layer=layer, **options) if layer in layers else None
+
+    return _stacked([cells for cells in side.each_layer("maps", one) if cells is not None])

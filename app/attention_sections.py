@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import streamlit as st
 
 from app import widgets
-from app.attention import Choice, note, own_panels, variation, windowed
+from app.attention import Choice, lost, note, own_panels, variation, variation_table, windowed
 from app.components.attention_maps import attention_maps
 from app.components.head_atlas import head_atlas
 from app.figures.atlas import HeadAtlas, atlas_figure, ranked, shares_figure, terms_figure
-from app.figures.maps import MapPanels, attention_figure, entropy_figure, table
+from app.figures.maps import MapPanels, attention_figure, entropy_figure, patch_grid, patches_figure, table
 from app.view import Side, View
 from fbt_core.attention.decompose import TERMS
 from fbt_core.attention.scores import SCORES
 from fbt_core.attention.views import term_maps
+
+NONE = "no layer of this model has attention; its depth, and its weights, can be looked at"
 
 TERM_BINS = 96
 """Cells a side of a term's map."""
@@ -28,22 +32,56 @@ HOW = {
 }
 
 
-def draw_maps(panels: MapPanels, choice: Choice, key: str) -> None:
+def attending(view: View) -> tuple[Side, ...]:
+    """The sides whose chosen layer has attention. For the others the reason stands on the page, and a way on."""
+    for side in view.sides:
+        if side.block.heads:
+            continue
+        why = side.block.unavailable(side.score) if any(map(side.attends, range(side.layers))) else NONE
+        st.info(f"{widgets.plain(side.title)}: {widgets.plain(why)}.")
+        near = min((n for n in range(side.layers) if side.attends(n)), key=lambda n: abs(n - side.layer), default=None)
+        if near is not None and st.button(f"Go to layer {near}, which has attention", key=f"near-{side.name}"):
+            widgets.open_head(view, side, near, 0)
+    return tuple(side for side in view.sides if side.block.heads)
+
+
+def missing_scores(side: Side) -> str:
+    """Why only the model's own attention is offered; empty where every score can be had."""
+    why = side.block.unavailable("riemannian")
+    return f"Only {side.score_title(side.score)} attention can be shown here: {why}." if why else ""
+
+
+def draw_maps(side: Side, panels: MapPanels, choice: Choice, key: str) -> None:
     """The component, its caption with the equations, the exports of its twin, and the entropy curves."""
     shown = windowed(panels, f"{key}-window")
     picked = attention_maps(shown, key=key)
     formulas = "; ".join(
-        f"{SCORES[name].title}: $s_{{ij}} = {SCORES[name].formula}$"
+        f"{side.score_title(name)}: $s_{{ij}} = {formula(side, name)}$"
         for name in dict.fromkeys((choice.left, choice.right))
     )
     caption = (
         rf"$a_{{ij}} = \operatorname{{softmax}}_j s_{{ij}}$, rows $i$ are queries, columns $j$ keys. {formulas}."
         f"{HOW[choice.view]} Beside each map the entropy of its rows. Wheel zooms, drag pans, double click shows all, "
-        "a click selects the query everywhere."
+        f"a click selects the query everywhere.{widgets.plain(lost(side, choice))}"
     )
     _below(panels, key, caption)
+    draw_patches(panels, key)
     if picked:
         widgets.select_token(picked[0])
+
+
+def formula(side: Side, score: str) -> str:
+    """The score's equation; of a model of the library, with what it adds to its dot product."""
+    factors = side.block.factors
+    if not side.foreign or score != side.score:
+        return SCORES[score].formula
+    if factors is None:
+        return r"\text{what the model computes}"
+    dot = r"c\, q_i \cdot k_j" if factors.softcap is None else r"b \tanh(c\, q_i \cdot k_j / b)"
+    values = "" if factors.scale is None else rf",\ c = {float(factors.scale[side.head]):.4g}"
+    values += "" if factors.softcap is None else rf",\ b = {factors.softcap:g}"
+    finite = factors.mask is not None and bool((factors.mask.isfinite() & (factors.mask != 0)).any())
+    return dot + (" + m_{ij}" if finite else "") + values
 
 
 def _below(panels: MapPanels, key: str, caption: str) -> None:
@@ -57,6 +95,18 @@ def _below(panels: MapPanels, key: str, caption: str) -> None:
             entropy_figure(panels, dark), lambda: table(panels), f"{key}-entropy",
             r"$H(a_i) = -\sum_j a_{ij} \ln a_{ij}$, in $[0, \ln L]$ nats.", f"{panels.name}-entropy",
         )  # fmt: skip
+
+
+def draw_patches(panels: MapPanels, key: str) -> None:
+    """The selected query's row on the picture, for a model that sees one."""
+    if patch_grid(panels.columns) is None or panels.selected is None:
+        return
+    widgets.show(
+        patches_figure(panels, panels.selected, widgets.is_dark()), lambda: table(panels), f"{key}-patches",
+        "The selected row of the maps above, each key at its patch's place; tokens before the patches are left out, so "
+        "the cells need not sum to 1. A click on a row above chooses another query.",
+        f"{panels.name}-patches",
+    )  # fmt: skip
 
 
 def draw_own(view: View, choice: Choice) -> None:
@@ -77,18 +127,24 @@ def draw_atlas(view: View, side: Side, choice: Choice, shown: HeadAtlas) -> None
     """All heads of a side; a click opens one."""
     picked = head_atlas(shown, key=f"atlas-{side.name}")
     caption = "Every head of every layer, max-pooled so that no hot cell is lost; masked cells have the page's colour."
-    readings = variation(side, choice)
     dark = widgets.is_dark()
-    widgets.below(f"atlas-{side.name}", lambda: atlas_figure(shown, dark), readings, caption, shown.name, seen=False)
+    widgets.below(
+        f"atlas-{side.name}", lambda: atlas_figure(shown, dark), lambda: variation_table(side, choice), caption,
+        shown.name, seen=False,
+    )  # fmt: skip
     if picked:
-        open_head(view, side, *picked)
+        widgets.open_head(view, side, *picked)
 
 
 def draw_ranking(view: View, side: Side, choice: Choice) -> None:
     """Heads by how far the two scores lead them apart; choosing a row opens that head."""
-    rows = variation(side, choice).values
-    frame = ranked({"mean": rows.mean(-1), "largest": rows.max(-1), "at query": rows.argmax(-1)})
-    st.markdown(f"**Heads by total variation**, {choice.title(choice.left)} against {choice.title(choice.right)}")
+    rows = variation(side, choice)
+    largest = np.where(np.isnan(rows), -1.0, rows).argmax(-1)
+    frame = ranked({"mean": rows.mean(-1), "largest": rows.max(-1), "at query": largest})
+    there = [head < side.trace.layers[layer].heads for layer, head in zip(frame["layer"], frame["head"], strict=True)]
+    frame = frame[np.array(there)].reset_index(drop=True)
+    names = [widgets.plain(choice.title(side, score)) for score in (choice.left, choice.right)]
+    st.markdown(f"**Heads by total variation**, {names[0]} against {names[1]}")
     what_if = note(side, choice, choice.left, choice.right)
     if what_if:
         st.markdown(f":orange[{widgets.plain(what_if)}]")
@@ -109,26 +165,20 @@ def draw_ranking(view: View, side: Side, choice: Choice) -> None:
     if chosen and st.session_state.get(f"{key}-opened") != chosen:  # a selection lasts; it opens its head once
         st.session_state[f"{key}-opened"] = chosen
         row = frame.iloc[chosen[0]]
-        open_head(view, side, int(row["layer"]), int(row["head"]))
+        widgets.open_head(view, side, int(row["layer"]), int(row["head"]))
     if not chosen:
         st.session_state.pop(f"{key}-opened", None)
 
 
-def open_head(view: View, side: Side, layer: int, head: int) -> None:
-    """Select a side's head everywhere. A head of B selects the head of A that leads to it."""
-    if side.name == "B":
-        layer, head = _partner(view, layer, side.layers, view.a.layers), _partner(view, head, side.heads, view.a.heads)
-    widgets.select(layer=layer, head=head)
-
-
-def _partner(view: View, index: int, own: int, other: int) -> int:
-    if view.run.match == "depth" and own > 1:
-        return round(index * (other - 1) / (own - 1))
-    return min(index, other - 1)
-
-
 def draw_terms(view: View) -> None:
     """Shares of the score's terms for the chosen head of each side, and the terms as maps."""
+    having = tuple(side for side in view.sides if side.block.factors is not None)
+    for side in view.sides:
+        if side not in having:
+            st.caption(widgets.plain(f"{side.title}: no terms, since {side.block.unavailable('riemannian')}."))
+    if not having:
+        return
+    view = replace(view, sides=having)
     of = st.segmented_control(
         "Terms of", ["riemannian", "difference"], default="riemannian", required=True, key="terms-of",
         format_func={"riemannian": "the Riemannian score", "difference": "Riemannian − Euclidean"}.__getitem__,
@@ -161,8 +211,12 @@ def _what_ifs(view: View) -> str:
 
 def _draw_term_maps(side: Side, of: str, dark: bool) -> None:
     maps = side.derived(term_maps, layer=side.layer, head=side.head, of=of, bins=TERM_BINS)
-    size = len(next(iter(maps.values())))
-    tokens = tuple(side.tokens[place * len(side.tokens) // size] for place in range(size))  # the first of each bin
+    size, across = next(iter(maps.values())).shape
+    keys = side.key_tokens or side.tokens
+    tokens, columns = (
+        tuple(labels[place * len(labels) // count] for place in range(count))  # the first of each bin
+        for labels, count in ((side.tokens, size), (keys, across))
+    )
     shown = {TERMS[name].title: cells for name, cells in maps.items() if np.nanmax(np.abs(cells), initial=0) > 0}
     heading = f"{side.title} · terms of the score · layer {side.layer}, head {side.head}"
     if not shown:
@@ -172,17 +226,19 @@ def _draw_term_maps(side: Side, of: str, dark: bool) -> None:
         "Each term in nats, minus its mean over the keys that the row may see (a constant along a row cancels in the "
         "softmax, so the query's norm is left out); terms that vanish are left out."
     )
-    if size < len(side.tokens):
+    if size < len(side.tokens) or across < len(keys):
         caption += f" Max-pooled by magnitude to {size} cells a side."
     widgets.show(
-        terms_figure(shown, tokens, heading, side.what_if_score("riemannian") or "", dark),
+        terms_figure(shown, tokens, heading, side.what_if_score("riemannian") or "", dark, columns),
         lambda: _tidy_terms(side, of), f"terms-{side.name}", caption, f"terms-{side.name}",
     )  # fmt: skip
 
 
 def _tidy_terms(side: Side, of: str) -> pd.DataFrame:
     """The unpooled terms, one (query, key, term) a row: made only when someone downloads it."""
-    maps = term_maps(side.trace, layer=side.layer, head=side.head, of=of, bins=len(side.tokens))
+    maps = term_maps(
+        side.trace, layer=side.layer, head=side.head, of=of, bins=max(len(side.tokens), len(side.key_tokens))
+    )
     frames = []
     for name, cells in maps.items():
         query, key = np.nonzero(np.isfinite(cells))

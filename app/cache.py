@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import streamlit as st
 import torch
 
-from app import uploads
+from app import inputs, metrics, pictures, uploads
+from fbt_core import checkpoints
 from fbt_core.checkpoints import Checkpoint, load
+from fbt_core.checkpoints.faults import CheckpointError
+from fbt_core.huggingface.config import HuggingFaceConfig
 from fbt_core.measures import Reading, read
-from fbt_core.model import FiberBundleTransformer, build
+from fbt_core.model import build
 from fbt_core.tokenizer import Encoding
 from fbt_core.trace import Trace
 
@@ -28,6 +31,15 @@ HEAVY = threading.RLock()
 """One heavy computation at a time, whatever the number of sessions: two would only be slower on the same cores."""
 
 
+CHECKED = 64
+"""Tokens of a text that are compared with the library's own forward pass."""
+
+Options = tuple[tuple[str, Hashable], ...]
+
+SHIFTED = ("roberta", "camembert", "xlm-roberta", "mpnet", "longformer", "xmod", "data2vec-text")
+"""Model types that count positions from the one after their padding's, so that two of their table are never used."""
+
+
 @dataclass(frozen=True)
 class Request:
     """All that a trace depends on."""
@@ -36,46 +48,201 @@ class Request:
     text: str
     strength: float = 1.0
     device: str = "cpu"
+    source: str = ""  # of the metric, for a model that has none
+    rank: int = 4  # of that metric
+    stack: str = ""  # of a model that has several
+    target: str = ""  # what its decoder reads
+    image: str = ""
+
+    @property
+    def forward(self) -> Request:
+        """What the model runs on: neither where a metric comes from nor which stack is shown makes it run again."""
+        strength = 1.0 if self.source else self.strength
+        return replace(self, strength=strength, source="", rank=4, stack="")
+
+    @property
+    def bare(self) -> Request:
+        """The same stack without a metric from elsewhere: what no such metric touches depends on this alone."""
+        return replace(self.forward, stack=self.stack)
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the checkpoint")
 def checkpoint(reference: str) -> Checkpoint:
-    """The checkpoint of a reference. Raises ``CheckpointError``."""
-    return load(uploads.path_of(reference), name=uploads.label_of(reference))
+    """The checkpoint of a reference, of which a file may hold several. Raises ``CheckpointError``."""
+    asked = uploads.parsed(reference)
+    chosen: dict[str, Any] = {}
+    if asked.part:
+        chosen["part"] = _part(reference, asked.part)
+    if asked.base:
+        chosen["base"] = checkpoint(asked.base)
+    return load(uploads.path_of(reference), name=uploads.label_of(reference), **chosen)
+
+
+def _part(reference: str, part: str) -> str:
+    """A state dict's name, which a reference that cannot hold it gives as ``~`` and its number."""
+    if not part.startswith("~"):
+        return part
+    asked = uploads.parsed(reference)
+    parts, number = inspection(f"{asked.kind}:{asked.name}").parts, part[1:]
+    if not number.isdecimal() or int(number) >= len(parts):
+        raise CheckpointError(f"state dict number {number!r}", f"one of {len(parts)}", "Choose the checkpoint again.")
+    return str(parts[int(number)])
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def inspection(reference: str) -> Any:
+    """What the headers say of a file. Raises nothing for a bad one, and ``CheckpointError`` where there is none."""
+    asked = uploads.parsed(reference)
+    chosen = {"part": _part(reference, asked.part)} if asked.part else {}
+    return checkpoints.inspect(uploads.path_of(reference), name=uploads.label_of(reference), **chosen)
+
+
+def release(reference: str) -> None:
+    """Nobody shows this checkpoint any more: its tensors and its model leave the memory."""
+    inspection.clear(reference)
+    checkpoint.clear(reference)
+    for device in devices():
+        model.clear(reference, device)
+    for held in (
+        traces,
+        _at_strength,
+        _box,
+    ):  # by whole requests, of which only some are this checkpoint's: cheap to redo
+        held.clear()
 
 
 @st.cache_resource(max_entries=4, show_spinner="Building the model")
-def model(reference: str, device: str) -> FiberBundleTransformer:
+def model(reference: str, device: str) -> Any:
     """The model in eval mode on a device."""
     return build(checkpoint(reference), device=device)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def encoding(reference: str, text: str) -> tuple[Encoding, int]:
-    """The text as this checkpoint's tokenizer sees it, cut at ``length_limit``, and its number of tokens uncut."""
+    """The text as this checkpoint's tokenizer sees it, cut at ``length_limit``, and its number of tokens uncut.
+
+    Without a tokenizer the text is read as the ids themselves.
+    """
     loaded = checkpoint(reference)
-    full = loaded.tokenizer.encode(text[:MAXIMUM_CHARACTERS])
-    limit = length_limit(loaded)
-    return Encoding(full.ids[:limit], full.tokens[:limit], full.offsets[:limit], full.unknown[:limit]), len(full.ids)
+    if inputs.reads_ids(loaded):
+        full = inputs.ids_in(text[:MAXIMUM_CHARACTERS], loaded.config.vocab_size)
+    else:
+        full = loaded.tokenizer.encode(text[:MAXIMUM_CHARACTERS])
+    return full.cut(length_limit(loaded)), len(full.ids)
 
 
 def length_limit(loaded: Checkpoint) -> int:
     """The longest text in tokens: a learned position table ends at the context."""
     config = loaded.config
+    if isinstance(config, HuggingFaceConfig):
+        context = config.context - 2 * (config.model_type in SHIFTED)
+        return min(MAXIMUM_TOKENS, context) if config.context else MAXIMUM_TOKENS
     return min(MAXIMUM_TOKENS, config.context) if config.position == "learned" else MAXIMUM_TOKENS
 
 
-@st.cache_resource(max_entries=8, show_spinner="Running the model")
-def trace(request: Request) -> Trace:
-    """One forward pass, kept as factors."""
-    encoded, _ = encoding(request.reference, request.text)
-    built = model(request.reference, request.device)
+def decoder_encoding(request: Request) -> Encoding:
+    """What the decoder of an encoder-decoder reads: its first token, then the target, or else the text."""
+    loaded = checkpoint(request.reference)
+    full, _ = encoding(request.reference, request.target or request.text)
+    return inputs.shifted(full, loaded, keep_last=bool(request.target), limit=length_limit(loaded))
+
+
+def rows(request: Request) -> Encoding:
+    """The tokens that stand at the rows of a request's trace. For an image model this runs it."""
+    if inputs.sees_pictures(checkpoint(request.reference)):
+        return inputs.patches(next(iter(traces(request.forward).values())))
+    if request.stack in ("decoder", "cross"):
+        return decoder_encoding(request)
+    return encoding(request.reference, request.text)[0]
+
+
+@st.cache_resource(max_entries=4, show_spinner="Running the model")
+def traces(request: Request) -> dict[str, Trace]:
+    """One forward pass, kept as factors: a trace a stack. Ask with ``Request.forward``."""
+    return _run(request)
+
+
+def _run(request: Request, **more: str) -> dict[str, Trace]:
+    """The pass itself; ``variant`` may be among ``more``."""
+    loaded, built = checkpoint(request.reference), model(request.reference, request.device)
     with HEAVY, torch.no_grad():
-        ids = torch.tensor(encoded.ids, device=request.device)
-        return built.trace(ids, strength=request.strength, tokens=tuple(encoded.tokens))
+        ids, given = _inputs(request, loaded)
+        return built.traces(ids, strength=request.strength, **given, **more)
 
 
-Options = tuple[tuple[str, Hashable], ...]
+def _inputs(request: Request, loaded: Checkpoint) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Ids, and the keywords of ``traces`` that go with them."""
+    if inputs.sees_pictures(loaded):
+        return torch.zeros(0, dtype=torch.long), {"pixels": pictures.pixels(request.image, loaded.config)}
+    encoded, _ = encoding(request.reference, request.text)
+    given: dict[str, Any] = {"tokens": tuple(encoded.tokens)}
+    if len(inputs.stacks_of(loaded)) > 1:
+        read = decoder_encoding(request)
+        target = torch.tensor(read.ids, device=request.device)
+        given |= {"target": target, "target_tokens": tuple(read.tokens)}
+    return torch.tensor(encoded.ids, device=request.device), given
+
+
+def trace(request: Request) -> Trace:
+    """The trace of the stack that is shown, with the metric that is asked for."""
+    if request.source:
+        return _at_strength(request, with_metric(replace(request, strength=1.0)))
+    found = traces(request.forward)
+    return found.get(request.stack) or next(iter(found.values()))
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _at_strength(request: Request, _traced: Trace) -> Trace:
+    return metrics.strengthened(_traced, request.strength)
+
+
+def with_metric(request: Request) -> Trace:
+    """The trace with a source's metric at strength 1. What shows progress cannot itself be cached: a box for it is."""
+    box = _box(request)
+    with HEAVY, torch.no_grad():
+        if "trace" not in box:
+            plain = trace(request.bare)
+            box["trace"] = metrics.applied(model(request.reference, request.device), plain, request)
+    return box["trace"]
+
+
+@st.cache_resource(max_entries=3, show_spinner=False)
+def _box(request: Request) -> dict[str, Trace]:
+    return {}
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def reasons(request: Request) -> dict[str, str]:
+    """Why a source of a metric cannot be had for this model and stack, by its name."""
+    with HEAVY, torch.no_grad():
+        return metrics.reasons(model(request.reference, request.device), trace(request))
+
+
+@st.cache_resource(max_entries=32, show_spinner="Checking the trace against the library's own forward pass")
+def self_check(request: Request) -> Any:
+    """How far a traced pass of a model of the library lies from the library's own; None where it cannot be told."""
+    loaded, built = checkpoint(request.reference), model(request.reference, request.device)
+    with HEAVY, torch.no_grad():
+        ids, more = _inputs(request, loaded)
+        more = {name: value for name, value in more.items() if name in ("target", "pixels")}
+        try:
+            return built.self_check(ids[:CHECKED], **more)
+        except (ValueError, RuntimeError):
+            return None
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _ablated(request: Request, name: str, variant: str, options: Options) -> Reading:
+    found = _run(request.forward, variant=variant)
+    with torch.no_grad():
+        reading = read(found.get(request.stack) or next(iter(found.values())), name, **dict(options))
+    reading.values.setflags(write=False)
+    return reading
+
+
+def ablated(request: Request, name: str, variant: str, **options: Hashable) -> Reading:
+    """A measure of the model with parts of it left out: a key of VARIANTS. Raises ``ValueError`` with the reason."""
+    return _ablated(request, name, variant, tuple(sorted(options.items())))
 
 
 @st.cache_resource(max_entries=512, show_spinner=False)
@@ -90,6 +257,19 @@ def _reading(request: Request, name: str, options: Options) -> Reading:
 def reading(request: Request, name: str, **options: Hashable) -> Reading:
     """A measure of the table on the trace of a request."""
     return _reading(request, name, tuple(sorted(options.items())))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _of_weights(reference: str, name: str, options: Options, _compute: Callable[[], Any]) -> Any:
+    with HEAVY, torch.no_grad():
+        return _compute()
+
+
+def of_weights(reference: str, function: Callable[..., Any], **options: Hashable) -> Any:
+    """``function(checkpoint, **options)``, cached as ``derived`` is, for what needs no forward pass."""
+    loaded = checkpoint(reference)
+    name = f"{function.__module__}.{function.__qualname__}"
+    return _of_weights(reference, name, tuple(sorted(options.items())), partial(function, loaded, **options))
 
 
 @st.cache_resource(max_entries=48, show_spinner=False)

@@ -62,6 +62,7 @@ def places(layers: int, stage: str, relative: bool) -> tuple[np.ndarray, tuple[s
     if relative:
         x = x / max(top, 1)
     step = (x[1] - x[0]) * (2 if stage == "every" else 1) if len(x) > 1 else 1.0
+    step = max(step, (x[-1] - x[0]) / 10)  # so that its tick has room beside that of the last of many layers
     return np.append(x, x[-1] + step), (*names, "after the final norm"), hollow
 
 
@@ -76,6 +77,7 @@ def residual_series(
 def spread_series(reading: Reading, label: str, relative: bool) -> Series:
     """The mean over heads (and tokens) of every layer, in a band from the 10th to the 90th percentile."""
     flat = reading.values.reshape(len(reading.values), -1)
+    numbers = reading.labels["layer"]
     x = np.arange(len(flat), dtype=float)
     low, mean, high = (np.full(len(flat), np.nan) for _ in range(3))
     for layer, row in enumerate(flat):
@@ -83,7 +85,7 @@ def spread_series(reading: Reading, label: str, relative: bool) -> Series:
         if finite.size:
             low[layer], high[layer] = np.percentile(finite, [10, 90])
             mean[layer] = finite.mean()
-    names = tuple(f"layer {i}, mean" for i in range(len(flat)))
+    names = tuple(f"layer {number}, mean" for number in numbers)
     return Series(label, x / max(len(x) - 1, 1) if relative else x, mean, low, high, names=names)
 
 

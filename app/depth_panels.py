@@ -24,7 +24,7 @@ FINAL = "Star after a dotted line: the residual after the final norm; a jump the
 
 def drawn(view: View, also: tuple[str, ...]) -> list[Drawn]:
     """The sides, then the other bundled checkpoints asked for, on the same text."""
-    found = [(side.title, side.request, side.layers) for side in view.sides]
+    found = [(side.title, side.request.bare, side.layers) for side in view.sides]  # no source touches the residuals
     for reference in also:
         try:
             loaded = cache.checkpoint(reference)
@@ -54,7 +54,7 @@ def residual_panel(
     how = f"{depth.STAGES[stage]}; tokens {options['tokens']}, sinks {options['sinks']}"
     figure = lines.by_depth(series, measure.title, x_title(stage, relative), theme.axis_title(measure), log=log)
     theme.subtitle(figure, how)
-    theme.note(figure, view.what_if)
+    theme.note(figure, view.what_if_forward)
     band = f" Mean over {texts} sampled passages, band: 95 % bootstrap interval." if texts else ""
     hollow = " Open markers: after attention, inside a block." if stage == "every" else ""
     widgets.show(figure, table, key, f"{theme.caption(measure)} {FINAL}{hollow}{band}", f"{name}-by-depth")
@@ -77,11 +77,11 @@ def difference_panel(view: View, name: str, stage: str, options: dict[str, str])
 
 def _difference(view: View, name: str, stage: str, options: dict[str, str]) -> None:
     measure, (a, b) = MEASURES[name], view.sides
-    values = [depth.residual_values(side.request, name, stage, **options)[:-1] for side in view.sides]
+    values = [depth.residual_values(side.request.bare, name, stage, **options)[:-1] for side in view.sides]
     x, names, _ = depth.places(a.layers, stage, False)
     unit = f"B − A ({measure.unit or 'dimensionless'})"
     figure = lines.difference(x[:-1], values[1] - values[0], f"{measure.title}, B − A", x_title(stage, False), unit)
-    theme.note(figure, view.what_if)
+    theme.note(figure, view.what_if_forward)
     table = pd.DataFrame({"where": names[:-1], "A": values[0], "B": values[1], "B - A": values[1] - values[0]})
     caption = f"{widgets.plain(b.title)} minus {widgets.plain(a.title)}, on the same text."
     widgets.show(figure, table, f"difference-{name}", caption, f"{name}-difference")

@@ -48,17 +48,36 @@ class Choice:
         return SPACES[self.space].per_head or self.roomy
 
 
+def unavailable(side: Side, space: str) -> str:
+    """Why a side has no ellipsoids in a space, a sentence for people; empty where it has."""
+    block = side.block
+    if SPACES[space].per_head:
+        if side.trace.rectangular and space == "keys":
+            return "the keys of cross-attention are the encoder's tokens: look at the encoder"
+        return block.unavailable("riemannian")
+    if side.request.source and block.residual_U is None:
+        return f"the {side.request.source} metric lives in the heads' spaces and not on the residual stream"
+    return ""
+
+
+def nearest(side: Side, space: str) -> int | None:
+    """The layer nearest to the chosen one that has such ellipsoids."""
+    good = [n for n in range(side.layers) if not unavailable(replace(side, layer=n), space)]
+    return min(good, key=lambda n: abs(n - side.layer), default=None)
+
+
 def choose(view: View) -> Choice:
     """The toolbar. Its choices are in the URL, so a copied link shows the same field."""
     metric = any(side.has_metric for side in view.sides)
     few = max(len(side.tokens) for side in view.sides) <= LABELLED
+    first = "keys" if nearest(view.a, "keys") is not None else "residual"
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        space = _pick("Positions", "space", SPACES, "keys", 150)
+        space = _pick("Positions", "space", SPACES, first, 150)
         shape = _pick("Drawn of each metric", "shape", SHAPES, "metric frame", 170)
         glyph = _pick("Glyph", "glyph", GLYPHS, "unit ball", 150)
-        colours = token_measures.CHOICES
-        usual = "anisotropy" if metric else token_measures.LOSS
-        colour = _pick("Colour", "tint", colours, usual, 290, colours.__getitem__)
+        colours = token_measures.choices(view)
+        usual = "anisotropy" if metric else token_measures.usual(view)
+        colour = _pick("Colour", "tint", colours, usual, 290, token_measures.CHOICES.__getitem__)
         with st.popover("More"):
             base = _pick("Directions", "base", BASES, "shared PCA", 240)
             roomy = _pick("Frame", "frame", ("this layer", "all layers"), "this layer", 240) == "all layers"
@@ -70,7 +89,9 @@ def choose(view: View) -> Choice:
 
 def _one_basis(view: View, space: str) -> bool:
     """Whether B is drawn along A's directions: possible where the widths agree."""
-    if len({SPACES[space].positions(side.trace.layers[0], 0).shape[1] for side in view.sides}) > 1:
+    if any(unavailable(side, space) for side in view.sides):
+        return False
+    if len({SPACES[space].positions(side.block, 0).shape[1] for side in view.sides}) > 1:
         return False
     help_ = "Two models have no axes in common: this is a choice, not an alignment."
     return view.compare and st.toggle("A's directions for B too", key="along-a", help=help_, persist_state="session")
@@ -168,25 +189,25 @@ def _by_layer(side: Side, choice: Choice, name: str) -> np.ndarray:
     return side.reading(name).values.mean(1)
 
 
-def caption(choice: Choice, field: EllipsoidField) -> str:
-    """The equation of the glyph and of its colour."""
-    colour = token_measures.LOSS_CAPTION
+def caption(choice: Choice, field: EllipsoidField, whole: bool = False) -> str:
+    """The equation of the glyph and of its colour. ``whole``: the residual stream's metric is not its heads'."""
+    colour = token_measures.LOSS_CAPTION.removesuffix(".")
     if choice.colour in MEASURES:
         row = MEASURES[choice.colour]
         colour = f"${row.symbol} = {row.equation}$, its range over all layers"
     return (
-        f"{_drawn(choice, field)}, at each token's position relative to the mean token. Colour: {colour}. The grey "
-        "sphere is the unit ball of $g = I$ at the same scale. Drag turns, shift-drag moves, wheel zooms, double click "
-        "shows all; a click selects the token everywhere."
+        f"{_drawn(choice, field, whole)}, at each token's position relative to the mean token. Colour: {colour}. The "
+        "grey sphere is the unit ball of $g = I$ at the same scale. Drag turns, shift-drag moves, wheel zooms, double "
+        "click shows all; a click selects the token everywhere."
     )
 
 
-def _drawn(choice: Choice, field: EllipsoidField) -> str:
+def _drawn(choice: Choice, field: EllipsoidField, whole: bool) -> str:
     """The metric and the surface that is drawn of it, every symbol explained."""
     if not field.has_metric:
         return "No metric here, $g = I$: every glyph is the unit ball"
-    residual = choice.space == "residual"
-    where = r"$g = I + \mathrm{blockdiag}_h(U_h U_h^\top)$ over all heads $h$" if residual else r"$g = I + U U^\top$"
+    blocks = choice.space == "residual" and not whole
+    where = r"$g = I + \mathrm{blockdiag}_h(U_h U_h^\top)$ over all heads $h$" if blocks else r"$g = I + U U^\top$"
     symbols = "the rows of $P$ are the drawn directions"
     if choice.shape == "metric frame":
         symbols = (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import streamlit as st
+import torch
 from streamlit.runtime.pages_manager import PagesManager
 
-from app import sidebar, widgets
+from app import running, sidebar, widgets
 from app.components.theme_watch import theme_watch
 from app.intake import described
 from app.view import View
@@ -28,8 +30,20 @@ def guard() -> Iterator[None]:
         st.text(described(fault))
     except ValueError as fault:
         st.error("This cannot be shown: the values do not fit together.")
-        st.text(str(fault))
+        st.text(str(fault)[:LONGEST])
+    except (MemoryError, torch.OutOfMemoryError) as fault:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        st.error("There is not enough memory for this. Everything that was open still is.")
+        st.text(f"{str(fault)[:LONGEST]}\nShorten the text, choose the device cpu, or open a smaller checkpoint.")
+    except Exception as fault:  # a model's own code may raise anything; Streamlit's control flow is no Exception
+        logging.getLogger(__name__).exception("a page failed")
+        st.error("This could not be computed. Everything that was open still is.")
+        st.text(f"{type(fault).__name__}: {str(fault)[:LONGEST]}")
 
+
+LONGEST = 1000
+"""Characters of a fault's message that are shown."""
 
 STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding: 4rem 2.5rem 2rem; }
@@ -51,6 +65,7 @@ def begin() -> None:
 def open_page(title: str) -> View:
     """The page's heading and what it draws. Stops the page, the reason shown, when there is nothing to draw."""
     view = _heading(title)
+    view = None if view is None else running.ran(view)
     if view is None:
         st.stop()
     return view

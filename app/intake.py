@@ -1,84 +1,120 @@
-"""The upload: its chooser, what became of it, and the request for a file that a link names and nobody holds."""
+"""From chosen files to files on disk: the chooser, and the request for one that a link names and nobody holds.
+
+What becomes of them then is in ``intake_arrival``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app import cache, uploads
-from fbt_core.checkpoints import READERS
+from app import intake_arrival, intake_hub, intake_store, leases, server, uploads
+from app.components.file_drop import file_drop
+from app.intake_arrival import MINE, described
+from app.intake_store import STORE, Piece
+from app.leases import session
 from fbt_core.checkpoints.faults import CheckpointError
 
-FORMATS = ", ".join(f"{reader.name} ({reader.suffix})" for reader in READERS.values())
-PROBLEM = "_upload_problem"
-MINE = "_uploads"
+HELP = "safetensors, PyTorch, GGUF, a Hugging Face folder or its archive; files chosen together are one checkpoint."
+
+show_problem = intake_arrival.show
+adapters_for = intake_arrival.adapters_for
 
 
-def mine() -> list[uploads.Upload]:
-    """The files that this session uploaded and this server still holds."""
-    return [uploads.STORE.files[digest] for digest in st.session_state.get(MINE, ()) if digest in uploads.STORE.files]
+def references() -> list[str]:
+    """All that this session can choose: what is here for everyone, then its own uploads."""
+    mine = [name for name in st.session_state.get(MINE, ()) if uploads.parsed(name).name in STORE.files]
+    return [*uploads.known(), *mine]
 
 
 def draw() -> None:
     """The chooser in the sidebar."""
+    _attend(session())
     with st.expander("Upload a checkpoint"):
         st.segmented_control("Open it as", ["A", "B"], key="upload-side", default="A", required=True)
         chooser("upload")
+        intake_hub.draw(partial(_fetched, _side("upload")))
 
 
 def chooser(name: str) -> None:
-    """A file chooser under a key that changes with each file taken, so that Streamlit lets go of the last one."""
+    """Where files are chosen or dropped. Without our own route, Streamlit's uploader, which holds them in memory."""
+    if server.SERVED:
+        key = f"{name}-drop"
+        base = st.get_option("server.baseUrlPath").strip("/")
+        address = f"/{base}/upload" if base else "/upload"
+        limit, most = intake_store.MAXIMUM_BYTES, intake_store.MAXIMUM_FILES
+        file_drop(key, address, _token(name, key), limit, most, partial(_sent, name, key))
+        return
     key = f"{name}-{st.session_state.get(f'_{name}_round', 0)}"
     st.file_uploader(
-        "Checkpoint file", key=key, label_visibility="collapsed", on_change=_take, args=(name, key),
-        help=f"{FORMATS}. The file stays on this server until the session ends.",
+        "Checkpoint file", key=key, label_visibility="collapsed", on_change=_chosen, args=(name, key), help=HELP,
+        accept_multiple_files=True,
     )  # fmt: skip
 
 
-def _take(name: str, key: str) -> None:
-    """Spool the chosen file, let go of the upload, open it; what was open stays when it is no checkpoint."""
+def _token(name: str, key: str) -> str:
+    """This chooser's ticket; a new one when the last was used, refused or has expired."""
+    token = st.session_state.get(f"_{name}_ticket", "")
+    if st.session_state.get(key, {}).get("stale") == token:
+        server.DESK.close(token)
+    if not server.DESK.valid(token):
+        token = st.session_state[f"_{name}_ticket"] = server.DESK.issue(session())
+    return token
+
+
+def _sent(name: str, key: str) -> None:
+    """All files of the drop zone have arrived on disk."""
+    sent = st.session_state[key].get("sent")
+    if not isinstance(sent, dict):
+        return
+    pieces = server.DESK.claim(str(sent.get("token")), session())
+    names = [str(label) for label in sent.get("names", ())]
+    if len(names) != len(pieces):
+        STORE.discard(pieces)
+        return
+    named = [
+        Piece(piece.path, piece.sha256, piece.bytes, label) for piece, label in zip(pieces, names, strict=True)
+    ]  # fmt: skip
+    intake_arrival.receive(_side(name), names, lambda: named, str(sent.get("folder", ""))[:200])
+
+
+def _chosen(name: str, key: str) -> None:
+    """Files are in Streamlit's uploader: copy them to disk, and let go of its copies under a key that now changes."""
     chosen = st.session_state.get(key)
-    if chosen is None:
+    if not chosen:
         return
     st.session_state[f"_{name}_round"] = st.session_state.get(f"_{name}_round", 0) + 1
-    session = _session()
-    st.session_state.pop(PROBLEM, None)
     try:
-        upload = _opened(chosen, session)
-    except CheckpointError as fault:
-        st.session_state[PROBLEM] = (chosen.name, fault)
-        return
+        intake_arrival.receive(_side(name), [file.name for file in chosen], partial(_copied, chosen))
     finally:
         _forget(chosen)
-    _hold(session)
-    st.session_state[MINE] = [*dict.fromkeys([*st.session_state.get(MINE, ()), upload.sha256])]
-    if name == "upload":
-        st.session_state[f"run-{st.session_state.get('upload-side', 'A').lower()}"] = upload.reference
 
 
-def _opened(chosen: Any, session: str) -> uploads.Upload:
-    """The upload on disk, after it was opened once; whatever goes wrong, nothing of it is kept."""
-    upload = uploads.STORE.take(chosen, chosen.name, session)
+def _copied(chosen: Sequence[Any]) -> list[Piece]:
+    pieces: list[Piece] = []
     try:
-        cache.checkpoint(upload.reference)
+        for file in chosen:
+            pieces.append(intake_store.take(STORE, file, file.name))
     except BaseException:
-        uploads.STORE.drop(upload.sha256, session)
+        STORE.discard(pieces)
         raise
-    return upload
+    return pieces
 
 
-def show_problem() -> None:
-    """What was wrong with the last upload, until another one or until dismissed."""
-    if PROBLEM not in st.session_state:
-        return
-    name, fault = st.session_state[PROBLEM]
-    with st.container(border=True, key="upload-problem"):
-        st.error("The upload is not a checkpoint that can be opened. Everything that was open still is.")
-        st.text(f"File: {name}\n{described(fault)}")
-        st.button("Dismiss", on_click=lambda: st.session_state.pop(PROBLEM, None), key="dismiss")
+def _fetched(side: str, names: list[str], pieces: Callable[[], list[Piece]]) -> None:
+    """A model of the hub is on disk, or is not."""
+    intake_arrival.receive(side, names, pieces, label=names[0])
+    st.rerun()
+
+
+def _side(name: str) -> str:
+    """Where what a chooser brings is to open: as asked beside it, or where it is missing."""
+    return st.session_state.get("upload-side", "A") if name == "upload" else name[-1]
 
 
 def show_missing(side: str, reference: str, fault: CheckpointError) -> None:
@@ -90,28 +126,15 @@ def show_missing(side: str, reference: str, fault: CheckpointError) -> None:
             chooser(f"missing-{side}")
 
 
-def described(fault: CheckpointError) -> str:
-    """Got, expected, remedy as plain text: a file may have chosen some of its words."""
-    return f"Got: {fault.got}\nExpected: {fault.expected}\nRemedy: {fault.remedy}"
-
-
-def _session() -> str:
-    context = get_script_run_ctx()
-    return context.session_id if context else "none"
-
-
-def _forget(chosen: Any) -> None:
-    """Drop Streamlit's own copy of the bytes, which it would keep in memory and copy at every rerun."""
+def _forget(chosen: Sequence[Any]) -> None:
+    """Drop Streamlit's own copies of the bytes, which it would keep in memory and copy at every rerun."""
     context = get_script_run_ctx()
     if context is not None and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
-        context.uploaded_file_mgr.remove_file(context.session_id, chosen.file_id)
+        for file in chosen:
+            context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
 
 
-def _leave(session: str) -> None:
-    uploads.STORE.leave(session)
-
-
-@st.cache_resource(max_entries=1, scope="session", on_release=_leave, show_spinner=False)
-def _hold(session: str) -> str:
+@st.cache_resource(max_entries=1, scope="session", on_release=leases.leave, show_spinner=False)
+def _attend(session: str) -> str:
     """A session-long resource: its release, when the browser goes, deletes the session's files."""
     return session

@@ -11,6 +11,7 @@ import streamlit as st
 from app import widgets
 from app.components.small_chart import small_chart
 from app.figures.sparkline import sparkline
+from app.figures.tokens import STEADY
 from app.view import Side, View
 from fbt_core.measures import MEASURES
 
@@ -25,6 +26,7 @@ class Card:
     link: str
     values: Callable[[Side], np.ndarray]
     by_head: bool = False
+    of_metric: bool = False  # it says nothing of a model without one
 
     @property
     def costly(self) -> bool:
@@ -42,6 +44,18 @@ def _by_layer(name: str, **options: str) -> Callable[[Side], np.ndarray]:
     return lambda side: _mean((side.by_layer if reads_attention else side.reading)(name, **options).values)
 
 
+def _steady(values: np.ndarray) -> np.ndarray:
+    """The values, or their mean at every place where they differ by rounding only: a chart would show noise."""
+    finite = values[np.isfinite(values)]
+    if finite.size and np.ptp(finite) < STEADY * np.abs(finite).max():
+        return np.where(np.isfinite(values), finite.mean(), np.nan)
+    return values
+
+
+def _said(value: float) -> str:
+    return f"{value:.3g}" if np.isfinite(value) else "none"
+
+
 def _mean(values: np.ndarray) -> np.ndarray:
     """Over all axes but the first; nan entries do not count, and nan where nothing else is there."""
     flat = values.reshape(len(values), -1)
@@ -52,7 +66,13 @@ def _mean(values: np.ndarray) -> np.ndarray:
 
 def _by_head(name: str, **options: str) -> Callable[[Side], np.ndarray]:
     """The mean over tokens, a head of the chosen layer."""
-    return lambda side: _mean(side.reading(name, layer=side.layer, **options).values[0])
+
+    def values(side: Side) -> np.ndarray:
+        if side.block.factors is None:
+            return np.full(1, np.nan)
+        return _mean(side.reading(name, layer=side.layer, **options).values[0])
+
+    return values
 
 
 DEPTH = ("pages/depth.py", "Depth")
@@ -61,8 +81,8 @@ ATTENTION = ("pages/attention.py", "Attention")
 
 CARDS = (
     Card("effective_rank", "Effective rank after each layer", *DEPTH, _by_layer("effective_rank")),
-    Card("trace_k", "Metric trace tr K by layer, mean", *FIELD, _by_layer("trace_k")),
-    Card("anisotropy", "Anisotropy of g by layer, mean", *FIELD, _by_layer("anisotropy")),
+    Card("trace_k", "Metric trace tr K by layer, mean", *FIELD, _by_layer("trace_k"), of_metric=True),
+    Card("anisotropy", "Anisotropy of g by layer, mean", *FIELD, _by_layer("anisotropy"), of_metric=True),
     Card("dong_residual", "Dong residual after each layer", *DEPTH, _by_layer("dong_residual")),
     Card("entropy", "Attention entropy by layer, mean", *ATTENTION, _by_layer("entropy")),
     Card("total_variation", "TV Euclidean–Riemannian by head", *ATTENTION, _by_head("total_variation"), by_head=True),
@@ -74,24 +94,31 @@ def draw(view: View) -> None:
     """All cards, three in a row."""
     for start in range(0, len(CARDS), 3):
         for column, card in zip(st.columns(3), CARDS[start : start + 3], strict=True):
-            with column.container(border=True, gap="xsmall"):
+            with column.container(border=True, gap="xsmall", height="stretch"):
                 _card(view, card)
 
 
 def _card(view: View, card: Card) -> None:
     st.markdown(card.title + (f", layer {view.a.layer}" if card.by_head else ""))
+    if card.of_metric and not any(side.has_metric for side in view.sides):
+        st.caption("No metric here, $g = I$. Choose one in the sidebar, under Metric, for a what-if.")
+        st.page_link(card.page, label=f"{card.link} →")
+        return
     if note := view.what_if_of(card.measure):
-        st.markdown(f":orange[{note}]")
+        st.markdown(f":orange[{widgets.plain(note)}]")
     length = max(len(side.tokens) for side in view.sides)
     if card.costly and length > COSTLY and not st.toggle(f"Compute for {length:,} tokens", key=f"want-{card.measure}"):
         st.page_link(card.page, label=f"{card.link} →")
         return
-    series = [card.values(side) for side in view.sides]
-    marks = [side.head if card.by_head else side.layer for side in view.sides]
+    series = [_steady(card.values(side)) for side in view.sides]
+    marks = [
+        min(side.head if card.by_head else side.layer, len(values) - 1)
+        for side, values in zip(view.sides, series, strict=True)
+    ]  # fmt: skip
     unit = MEASURES[card.measure].unit
     at = "head" if card.by_head else "layer"
     shown = " · ".join(
-        f"{side.name if view.compare else ''} {values[mark]:.3g}".strip()
+        f"{side.name if view.compare else ''} {_said(values[mark])}".strip()
         for side, values, mark in zip(view.sides, series, marks, strict=True)
     )
     st.markdown(f"**{shown}** {unit} at {at} {marks[0]}" + (" of A" if view.compare else ""))

@@ -13,10 +13,27 @@ DEFAULT_TEXT = "the old sailor near the ships sings"
 MATCHES = {"number": "by number", "depth": "by relative depth"}
 """How a layer or head of A finds its partner in B."""
 
-REFERENCE = re.compile(r"demo:[\w.-]{1,80}|sha256:[0-9a-f]{64}")
-"""A checkpoint is a bundled file by its name, or an uploaded one by the SHA-256 of its bytes. Never a path."""
+PART = re.compile(r"[\w.-]{1,80}", re.ASCII)
+"""A state dict's name that can stand in a reference."""
+
+ONE = r"(?:demo|sample):[\w.-]{1,80}|(?:sha256:[0-9a-f]{64}|path:[0-9a-f]{16})(?:\+[\w.~-]{1,80})?"
+REFERENCE = re.compile(rf"(?:{ONE})(?:@(?:{ONE}))?", re.ASCII)
+"""A checkpoint is a bundled one or an installed sample by its name, an uploaded one by the SHA-256 of its bytes, or one
+of the server's own by a digest of where it lies; ``+part`` is one state dict of several, ``@base`` what an adapter is
+put on. Never a path."""
 
 MAXIMUM_STRENGTH = 4.0
+
+MAXIMUM_RANK = 16
+
+STACKS = ("", "encoder", "decoder", "cross")
+"""Which attention of a model is shown; the empty one is the model's first, and of most models the only one."""
+
+SOURCE = re.compile(rf"[a-z]{{1,20}}|adapter:{REFERENCE.pattern}", re.ASCII)
+"""Where a metric comes from that the model has not: a row of the table of sources, or an adapter by its reference."""
+
+PICTURE = re.compile(r"sample:[a-z]{1,20}|sha256:[0-9a-f]{64}", re.ASCII)
+"""A picture is one that the app draws, or an uploaded one by the SHA-256 of its bytes."""
 
 MAXIMUM_URL = 24_000
 """Of the text in a URL, in percent-encoded characters: servers refuse requests above 64 kB, and a browser repeats the
@@ -36,6 +53,11 @@ class Run:
     strength: float = 1.0  # U <- strength U; 1 is as trained
     match: str = "number"  # a key of MATCHES
     device: str = "cpu"
+    source: str = ""  # of a metric for models that have none; "" leaves them without
+    rank: int = 4  # of that metric
+    stack: str = ""  # one of STACKS
+    target: str = ""  # what the decoder of an encoder-decoder reads; "" is the text itself, shifted right
+    image: str = ""  # what an image model sees; "" is a picture that the app draws
 
     @property
     def compare(self) -> bool:
@@ -54,11 +76,11 @@ class Run:
     @property
     def text_fits(self) -> bool:
         """Whether the text is short enough for a URL that every server and browser takes."""
-        return len(quote(self.text, errors="replace")) <= MAXIMUM_URL
+        return len(quote(self.text + self.target, errors="replace")) <= MAXIMUM_URL
 
     def to_query(self) -> dict[str, str]:
         """URL parameters: only what differs from the defaults, and no text that is too long for a URL."""
-        default = Run() if self.text_fits else Run(text=self.text)
+        default = Run() if self.text_fits else Run(text=self.text, target=self.target)
         return {
             field.name: _write(getattr(self, field.name))
             for field in fields(self)
@@ -87,12 +109,18 @@ def _read(name: str, default: Any, raw: str | None) -> Any:
         value = type(default)(raw)
     except ValueError:
         return default
-    if name in ("a", "b"):
-        return value if REFERENCE.fullmatch(value) or (name == "b" and not value) else default
-    if name == "match":
-        return value if value in MATCHES else default
-    if name == "device":
-        return value if re.fullmatch(r"cpu|cuda(:\d)?", value) else default
-    if name == "strength":
-        return value if 0.0 <= value <= MAXIMUM_STRENGTH else default
+    if name in SHAPES:
+        empty = not value and name in ("b", "source", "image")
+        return value if empty or SHAPES[name].fullmatch(value) else default
+    if name in CHOICES:
+        return value if value in CHOICES[name] else default
+    if name in LIMITS:
+        low, high = LIMITS[name]
+        return value if low <= value <= high else default
     return max(value, 0) if isinstance(value, int) else value
+
+
+SHAPES = {"a": REFERENCE, "b": REFERENCE, "source": SOURCE, "image": PICTURE, "device": re.compile(r"cpu|cuda(:\d)?")}
+CHOICES = {"match": tuple(MATCHES), "stack": STACKS}
+LIMITS = {"strength": (0.0, MAXIMUM_STRENGTH), "rank": (1, MAXIMUM_RANK)}
+"""What the fields of a run may be, where not everything is allowed."""

@@ -2,132 +2,81 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app import cache, intake, uploads
-from app.run import DEFAULT_TEXT, MATCHES, MAXIMUM_STRENGTH, Run
+from app import cache, input_choices, inputs, intake, leases, metric_choices, uploads
+from app.cache import Request
+from app.run import MATCHES, Run
+from app.run_state import begin, number, settle, value
 from app.view import Side, View
-from app.widgets import PENDING
 from fbt_core.checkpoints import Checkpoint
 from fbt_core.checkpoints.faults import CheckpointError
-from fbt_core.tokenizer import Encoding, visible
+from fbt_core.tokenizer import Encoding
 
-RUN = "run"
-"""Session state: the run of this session, whether or not its widgets are drawn."""
+Opened = tuple[str, str, Checkpoint]
+"""A side's name, its reference, what was read."""
 
 
 def draw() -> View | None:
     """Everything in the sidebar. None when there is nothing to show; the reason is then on the page."""
-    run = _begin()
+    run = begin()
     with st.sidebar:
         run = _checkpoints(run)
         intake.draw()
-        run = _text(run)
-    _settle(run)
+        after = st.container()  # the rest stands here, once it is known what the checkpoints are
+    settle(run)
     intake.show_problem()
-    opened = [(name, reference, _load(name, reference)) for name, reference in zip("AB", run.references, strict=False)]
-    if opened[0][2] is None:
+    opened = _opened(run)
+    with after:
+        run = input_choices.draw(run, [loaded for *_, loaded in opened])
+    settle(run)
+    if not opened or opened[0][0] != "A":
         return None
-    sides = [(name, reference, loaded) for name, reference, loaded in opened if loaded is not None]
-    encoded = [cache.encoding(reference, run.text) for _, reference, _ in sides]
-    with st.sidebar:
-        if len(sides) > 1:
-            counts = " · ".join(f"{name} {loaded.parameters:,}" for name, _, loaded in sides)
-            st.caption(f"Parameters: {counts}")
-        _notices(run.text, [encoding for encoding, _ in encoded], [total for _, total in encoded])
-        run = _place(run, [loaded for *_, loaded in sides], encoded[0][0].tokens)
-    _settle(run)
-    if not run.text.strip():
-        st.info("Write a text in the sidebar, or sample a sentence, to see what the model makes of it.")
-        return None
-    first = sides[0][2]
-    return View(
-        run, tuple(_side(run, *side, encoding, first) for side, (encoding, _) in zip(sides, encoded, strict=True))
-    )
+    with after:
+        run, sides, note = _sides(run, opened)
+    settle(run)
+    return View(run, tuple(sides), *note)
 
 
-def _begin() -> Run:
-    """The run so far: of the URL in a new session or after the back button, else the last one with what was picked."""
-    context = get_script_run_ctx()
-    back = context is not None and getattr(context, "is_history_navigation", False)
-    if RUN not in st.session_state or back:
-        run = Run.from_query(st.query_params.to_dict())
-        _write(run)
-    else:
-        run = st.session_state[RUN]
-    picked = st.session_state.pop(PENDING, {})
-    if picked:
-        run = run.change(**picked)
-        _write(run)
-    return run
+def _opened(run: Run) -> list[Opened]:
+    """The checkpoints that can be read; the others' reasons are on the page."""
+    shown = tuple(map(uploads.stamped, run.references))
+    adapter = run.source.partition(":")[2]
+    leases.show(intake.session(), (*shown, adapter) if adapter else shown)
+    found = [(name, reference, _load(name, reference)) for name, reference in zip("AB", shown, strict=False)]
+    return [(name, reference, loaded) for name, reference, loaded in found if loaded is not None]
 
 
-def _write(run: Run) -> None:
-    """Make every widget show the run, and forget what it showed."""
-    for name, value in vars(run).items():
-        st.session_state[f"run-{name}"] = value
-
-
-def _settle(run: Run) -> None:
-    """Remember the run and put it in the URL; parameters of a page's own stay."""
-    st.session_state[RUN] = run
-    query, shown = run.to_query(), st.query_params.to_dict()
-    for name in vars(run):
-        if shown.get(name) != query.get(name):
-            if name in query:
-                st.query_params[name] = query[name]
-            else:
-                st.query_params.pop(name, None)
-
-
-def _value(run: Run, name: str, allowed: list[Any] | tuple[Any, ...] | None = None) -> str:
-    """The widget key of a field, its state made valid: what the user just set, else the run's."""
-    key = f"run-{name}"
-    value = st.session_state.get(key, getattr(run, name))
-    if allowed is not None and value not in allowed:
-        value = getattr(run, name) if getattr(run, name) in allowed else allowed[0]
-    st.session_state[key] = value
-    return key
+def _sides(run: Run, opened: list[Opened]) -> tuple[Run, list[Side], tuple[Any, Any]]:
+    """The choices that need the checkpoints, and what they make of them."""
+    if len(opened) > 1:
+        counts = " · ".join(f"{name} {loaded.parameters:,}" for name, _, loaded in opened)
+        st.caption(f"Parameters: {counts}")
+    models = [one for one in opened if one[2].config is not None]
+    encoded = [_encoded(run, *one[1:]) for one in opened]
+    _notices(run, opened, encoded)
+    run, notes = _place(run, models) if models else (run, (None, None))
+    if models:
+        run = _token(run, next((tokens.tokens for tokens, _ in encoded), []))
+        run = _rest(run, models)
+    first = opened[0][2]
+    sides = [_side(run, one, rows, why, first) for one, (rows, why) in zip(opened, encoded, strict=True)]
+    return run, sides, notes
 
 
 def _checkpoints(run: Run) -> Run:
     """Checkpoint A, and B or nothing. A link's unknown file stays an option, so that nothing is lost."""
-    known = [*uploads.demos(), *(upload.reference for upload in intake.mine())]
-    options = list(dict.fromkeys([*known, *run.references]))
+    options = list(dict.fromkeys([*intake.references(), *run.references]))
     label = uploads.label_of
-    a = st.selectbox("Checkpoint A", options, key=_value(run, "a", options), format_func=label)
+    a = st.selectbox("Checkpoint A", options, key=value(run, "a", options), format_func=label)
     b = st.selectbox(
-        "Compare with checkpoint B", ["", *options], key=_value(run, "b", ["", *options]),
+        "Compare with checkpoint B", ["", *options], key=value(run, "b", ["", *options]),
         format_func=lambda reference: label(reference) if reference else "nothing",
     )  # fmt: skip
     return run.change(a=a, b=b)
-
-
-def _text(run: Run) -> Run:
-    """The text, and a sentence of the training grammar at a click."""
-    text = st.text_area("Text", key=_value(run, "text"), height=110, max_chars=40_000, placeholder=DEFAULT_TEXT)
-    with st.container(horizontal=True, gap="xsmall"):
-        st.button("Sample a sentence", on_click=_sample, key="sample")
-        st.button("Clear", on_click=_set_text, args=("",), key="clear")
-    run = run.change(text=text)
-    if not run.text_fits:
-        st.caption("This text is too long for a URL: a copied link opens everything but the text.")
-    return run
-
-
-def _sample() -> None:
-    from fbt_core.training.grammar import sample_text
-
-    seed = st.session_state.get("_samples", 0)
-    st.session_state["_samples"] = seed + 1
-    _set_text(sample_text(seed))
-
-
-def _set_text(text: str) -> None:
-    st.session_state["run-text"] = text
 
 
 def _load(name: str, reference: str) -> Checkpoint | None:
@@ -139,48 +88,46 @@ def _load(name: str, reference: str) -> Checkpoint | None:
         return None
 
 
-def _notices(text: str, encoded: list[Encoding], totals: list[int]) -> None:
-    """Under the text: what was cut, and which words a tokenizer does not know."""
-    for name, encoding, total in zip("AB", encoded, totals, strict=False):
-        if total > len(encoding.tokens):
-            st.warning(f"{name}: the first {len(encoding.tokens):,} of {total:,} tokens are used.")
-        words = unknown_words(text, encoding)
-        if words:
-            st.caption(f"{name} has no word for these, and spells them:")
-            st.text(" ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else ""))
+def _notices(run: Run, opened: list[Opened], encoded: list[tuple[Encoding, str]]) -> None:
+    """What of the text each checkpoint's tokenizer cut or did not know."""
+    reading = [
+        (name, reference) for (name, reference, loaded), (_, why) in zip(opened, encoded, strict=True)
+        if not why and not inputs.sees_pictures(loaded)
+    ]  # fmt: skip
+    texts = [cache.encoding(reference, run.text) for _, reference in reading]
+    input_choices.notices(run.text, [name for name, _ in reading], texts)
 
 
-def unknown_words(text: str, encoding: Encoding) -> list[str]:
-    """The stretches of the text that this tokenizer spells in pieces, each once, in order."""
-    stretches: list[list[int]] = []
-    for (start, end), new in zip(encoding.offsets, encoding.unknown, strict=True):
-        if new and stretches and stretches[-1][1] >= start:
-            stretches[-1][1] = end
-        elif new:
-            stretches.append([start, end])
-    words = " ".join(text[start:end] for start, end in stretches).split()
-    return list(dict.fromkeys("".join(map(visible, word)) for word in words))
+def _place(run: Run, models: list[Opened]) -> tuple[Run, tuple[Any, Any]]:
+    """Layer and head of A, the metric; and the places for what is known of both once the model has run."""
+    loaded = [checkpoint for *_, checkpoint in models]
+    layers, heads = depth(loaded[0], run.stack)
+    layer = _number(run, "layer", "Layer", layers)
+    layer_note = st.empty()
+    run = run.change(layer=layer, head=_number(run, "head", "Head", heads))
+    run, source_note = metric_choices.draw(run, loaded)
+    return run, (layer_note, source_note)
 
 
-def _place(run: Run, loaded: list[Checkpoint], tokens: list[str]) -> Run:
-    """Layer, head and token of A, the metric's strength, how B follows, the device."""
-    layer = _number(run, "layer", "Layer", loaded[0].config.layers)
-    head = _number(run, "head", "Head", loaded[0].config.heads)
+def _token(run: Run, tokens: list[str]) -> Run:
+    """The selected token."""
     token = _number(run, "token", "Token", len(tokens))
     st.text(f"token {token}: {tokens[token]}" if tokens else "no token")
-    run = run.change(layer=layer, head=head, token=token)
-    if any(checkpoint.config.has_metric for checkpoint in loaded):
-        run = run.change(strength=_strength(run))
-    if len(loaded) > 1:
+    return run.change(token=token)
+
+
+def _rest(run: Run, models: list[Opened]) -> Run:
+    """How B follows, the device."""
+    if len(models) > 1:
         match = st.segmented_control(
-            "Layers and heads of B follow A", list(MATCHES), key=_value(run, "match", list(MATCHES)),
+            "Layers and heads of B follow A", list(MATCHES), key=value(run, "match", list(MATCHES)),
             format_func=MATCHES.__getitem__, required=True,
         )  # fmt: skip
         run = run.change(match=match or run.match)
     devices = cache.devices()
     if len(devices) == 1:
         return run.change(device="cpu")
-    return run.change(device=st.selectbox("Device", devices, key=_value(run, "device", devices)))
+    return run.change(device=st.selectbox("Device", devices, key=value(run, "device", devices)))
 
 
 def _number(run: Run, name: str, label: str, count: int) -> int:
@@ -188,29 +135,56 @@ def _number(run: Run, name: str, label: str, count: int) -> int:
     if count < 2:
         st.caption(f"{label} 0, the only one")
         return 0
-    key = f"run-{name}"
-    st.session_state[key] = min(max(st.session_state.get(key, getattr(run, name)), 0), count - 1)
-    return st.slider(label, 0, count - 1, key=key)
+    return st.slider(label, 0, count - 1, key=number(run, name, 0, count - 1))
 
 
-def _strength(run: Run) -> float:
-    """c of U <- c U."""
-    key = "run-strength"
-    st.session_state[key] = min(max(float(st.session_state.get(key, run.strength)), 0.0), MAXIMUM_STRENGTH)
-    help_text = "U is multiplied by this. 1 is the metric as trained; anything else is a what-if, and figures say so."
-    value = st.slider("Metric strength", 0.0, MAXIMUM_STRENGTH, step=0.05, key=key, help=help_text)
-    if value != 1.0:
-        st.caption(f"What-if: the metric at {value:g} of its trained strength.")
-    return value
-
-
-def _side(run: Run, name: str, reference: str, checkpoint: Checkpoint, encoding: Encoding, first: Checkpoint) -> Side:
-    """One side, its layer and head mapped from the run's. No forward pass yet: that waits for a page to ask."""
+def depth(checkpoint: Checkpoint, stack: str) -> tuple[int, int]:
+    """(layers, heads) of a stack, as the config has them; a decoder may have numbers of its own."""
     config = checkpoint.config
-    request = cache.Request(reference, run.text, run.strength if config.has_metric else 1.0, run.device)
-    layer = partner(run.layer, first.config.layers, config.layers, run.match)
-    head = partner(run.head, first.config.heads, config.heads, run.match)
-    return Side(name, uploads.label_of(reference), request, checkpoint, encoding, layer, head)
+    if stack not in ("decoder", "cross") or stack not in inputs.stacks_of(checkpoint):
+        return config.layers, config.heads
+    table = json.loads(config.table)
+    layers = next((table[name] for name in ("num_decoder_layers", "decoder_layers") if table.get(name)), config.layers)
+    return layers, table.get("decoder_attention_heads") or config.heads
+
+
+def request_of(run: Run, reference: str, checkpoint: Checkpoint) -> Request:
+    """What of the run reaches this checkpoint: nothing else may make its model run again."""
+    own = checkpoint.config is not None and checkpoint.config.has_metric
+    source = "" if own or checkpoint.config is None else run.source
+    stacks, sees = inputs.stacks_of(checkpoint), inputs.sees_pictures(checkpoint)
+    several = len(stacks) > 1
+    return Request(
+        reference, "" if sees else run.text, run.strength if own or source else 1.0, run.device, source,
+        rank=run.rank if source not in ("", "identity") else 4,
+        stack=(run.stack or stacks[0]) if several else "", target=run.target if several else "",
+        image=run.image if sees else "",
+    )  # fmt: skip
+
+
+def _encoded(run: Run, reference: str, checkpoint: Checkpoint) -> tuple[Encoding, str]:
+    """The tokens of the rows, and why there are none. Only an image model has to run for them."""
+    if checkpoint.config is None:
+        return inputs.nothing(), inputs.missing(checkpoint, inputs.nothing())
+    request = request_of(run, reference, checkpoint)
+    try:
+        if inputs.sees_pictures(checkpoint):
+            return cache.rows(request), ""
+        text = cache.encoding(reference, run.text)[0] if run.text.strip() else inputs.nothing()
+        why = inputs.missing(checkpoint, text)
+        return (inputs.nothing(), why) if why else (cache.rows(request), "")
+    except ValueError as fault:
+        return inputs.nothing(), f"This input cannot be read: {fault}"
+
+
+def _side(run: Run, one: Opened, rows: Encoding, why: str, first: Checkpoint) -> Side:
+    """One side, its layer and head mapped from the run's. No forward pass yet: that waits for a page to ask."""
+    name, reference, checkpoint = one
+    request, layer, head = request_of(run, reference, checkpoint), 0, 0
+    if checkpoint.config is not None and first.config is not None:
+        pairs = zip(depth(first, run.stack), depth(checkpoint, run.stack), (run.layer, run.head), strict=True)
+        layer, head = (partner(index, count, other, run.match) for count, other, index in pairs)
+    return Side(name, uploads.label_of(reference), request, checkpoint, rows, layer, head, why)
 
 
 def partner(index: int, count: int, other: int, match: str) -> int:
@@ -218,4 +192,4 @@ def partner(index: int, count: int, other: int, match: str) -> int:
     are fewer) or by relative depth (first to first, last to last, rounded)."""
     if match == "depth" and count > 1:
         return round(index * (other - 1) / (count - 1))
-    return min(index, other - 1)
+    return min(index, max(other - 1, 0))

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from fbt_core.attention.scores import SCORES
 from fbt_core.checkpoints import Checkpoint
+from fbt_core.config import FiberBundleConfig
+from fbt_core.huggingface.config import HuggingFaceConfig
 
 
 def headline(checkpoint: Checkpoint) -> str:
-    """``Riemannian (full, rank 4), 6 layers x 4 heads, width 64``."""
+    """``Riemannian (full, rank 4), 6 layers x 4 heads, D = 64``. Plain text: an architecture's name is the file's."""
     config = checkpoint.config
+    if config is None:
+        return f"weights only, {len(checkpoint.tensors):,} tensors, no configuration"
+    size = f"{config.layers} layers × {config.heads} heads, D = {config.width}"
+    if isinstance(config, HuggingFaceConfig):
+        return f"{config.architecture}, {size}"
     metric = f" ({config.metric_family} metric, rank {config.metric_rank})" if config.has_metric else ""
-    return (
-        f"{SCORES[config.own_score].title}{metric}, {config.layers} layers × {config.heads} heads, D = {config.width}"
-    )
+    return f"{SCORES[config.own_score].title}{metric}, {size}"
 
 
-def describe(checkpoint: Checkpoint) -> dict[str, str]:
-    """Property to value, in reading order: the model, its training, its file. What is not known is left out."""
-    return {**_model(checkpoint), **_training(checkpoint.training), **_file(checkpoint)}
+def describe(checkpoint: Checkpoint, check: Any = None) -> dict[str, str]:
+    """Property to value, in reading order: the model, its training, its file. What is not known is left out.
+
+    ``check`` is a ``SelfCheck`` of the built model, where there is one.
+    """
+    return {**_model(checkpoint), **_checked(check), **_training(checkpoint.training), **_file(checkpoint)}
+
+
+def notices(checkpoint: Checkpoint) -> list[str]:
+    """What whoever reads the figures must know of the file: sentences, to be shown as plain text."""
+    return list(checkpoint.notices)
 
 
 def figures(checkpoint: Checkpoint) -> dict[str, tuple[str, str]]:
-    """The four numbers to show large, each with a line that says what to hold it against."""
-    shown = {"Parameters": (f"{checkpoint.parameters:,}", f"{checkpoint.origin.bytes / 1e6:.2f} MB on disk")}
+    """The few numbers to show large, each with a line that says what to hold it against."""
+    shown = {"Parameters": (f"{checkpoint.parameters:,}", f"{checkpoint.origin.bytes / 1e6:,.2f} MB on disk")}
+    config = checkpoint.config
+    if isinstance(config, HuggingFaceConfig):
+        shown["Layers × heads"] = (f"{config.layers} × {config.heads}", f"width {config.width:,}")
+        shown["Context"] = (f"{config.context:,}" if config.context else "open", "tokens")
     found = _table(checkpoint.training, "evaluation")
     if (loss := _number(found, "loss")) is not None:
         floor = _number(found, "floor")
@@ -41,10 +59,22 @@ def figures(checkpoint: Checkpoint) -> dict[str, tuple[str, str]]:
 
 def _model(checkpoint: Checkpoint) -> dict[str, str]:
     config = checkpoint.config
-    dtypes = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in checkpoint.tensors.values()})
+    dtypes = Counter(str(tensor.dtype).removeprefix("torch.") for tensor in checkpoint.tensors.values())
     rows = {
-        "score": SCORES[config.own_score].title
-        + ("" if config.alpha == 1 or not config.has_metric else f", alpha {config.alpha:g}"),
+        "parameters": f"{checkpoint.parameters:,}", "tensors": f"{len(checkpoint.tensors):,}",
+        "dtype": ", ".join(name if len(dtypes) == 1 else f"{name} × {count:,}" for name, count in dtypes.most_common()),
+    }  # fmt: skip
+    if checkpoint.tokenizer is None:
+        rows["tokenizer"] = "none: tokens are ids"
+    if config is None:
+        return {"configuration": "none: weights only"} | rows
+    return (_foreign(config) if isinstance(config, HuggingFaceConfig) else _own(config)) | rows
+
+
+def _own(config: FiberBundleConfig) -> dict[str, str]:
+    blend = "" if config.alpha == 1 or not config.has_metric else f", alpha {config.alpha:g}"
+    return {
+        "score": SCORES[config.own_score].title + blend,
         "layers × heads": f"{config.layers} × {config.heads}",
         "width D, head width d": f"{config.width}, {config.head_width}",
         "feed-forward width": str(config.feed_forward),
@@ -54,10 +84,31 @@ def _model(checkpoint: Checkpoint) -> dict[str, str]:
         "context": f"{config.context:,} tokens",
         "transport": config.transport,
         "vocabulary": f"{config.vocab_size:,} tokens",
-        "parameters": f"{checkpoint.parameters:,}",
-        "dtype": ", ".join(dtypes),
     }
-    return rows
+
+
+def _foreign(config: HuggingFaceConfig) -> dict[str, str]:
+    """A model of the transformers library; a size that its config leaves open is left out."""
+    rows = {
+        "architecture": f"{config.architecture} ({config.model_type})",
+        "layers × heads": f"{config.layers} × {config.heads}" if config.layers and config.heads else "",
+        "width D, head width d": f"{config.width}, {config.head_width}" if config.width else "",
+        "feed-forward width": str(config.feed_forward or ""),
+        "metric": "none of its own: choose a source in the sidebar",
+        "attention mask": "causal" if config.causal else "bidirectional, or its own",
+        "stacks": ", ".join(config.stacks) if len(config.stacks) > 1 else "",
+        "input": config.input if config.input != "text" else "",
+        "context": f"{config.context:,} tokens" if config.context else "",
+        "vocabulary": f"{config.vocab_size:,} tokens" if config.vocab_size else "",
+    }
+    return {title: value for title, value in rows.items() if value}
+
+
+def _checked(check: Any) -> dict[str, str]:
+    if check is None:
+        return {}
+    said = f"max |difference| {check.difference:.2g} in its {check.of}, {check.tokens:,} tokens"
+    return {"our trace against the library's forward": said}
 
 
 def _training(record: Mapping[str, Any]) -> dict[str, str]:

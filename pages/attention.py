@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import streamlit as st
 
-from app import attention, frame
-from app.attention_sections import draw_atlas, draw_maps, draw_own, draw_ranking, draw_terms
+from app import attention, frame, widgets
+from app.attention_sections import (
+    attending,
+    draw_atlas,
+    draw_maps,
+    draw_own,
+    draw_ranking,
+    draw_terms,
+    missing_scores,
+)
+from app.view import View
+
+
+def places(view: View, choice: attention.Choice) -> list[tuple[Any, Any]]:
+    """Where each side's atlas and ranking stand: beside each other, or below where two sides or many layers want it."""
+    if choice.single or any(side.layers > attention.WIDE for side in view.sides):
+        return [(st.container(), st.container()) for _ in view.sides]
+    if view.compare:
+        return [(column, column) for column in st.columns(2)]
+    left, right = st.columns([3, 2])
+    return [(left, right)]
+
 
 view = frame.open_page("Attention")
+sides = attending(view)
+if not sides:
+    st.stop()
+view = replace(view, sides=sides)
 choice = attention.choose(view)
+for why in dict.fromkeys(filter(None, map(missing_scores, view.sides))):
+    st.caption(widgets.plain(why))
 overview = st.container()  # above the maps on the page, but filled after them: the maps are what one waits for
 
 if view.compare:
     draw_own(view, choice)
 several = attention.same_scales([attention.panels(side, choice, view.token) for side in view.sides])
 for side, panels in zip(view.sides, several, strict=True):
-    draw_maps(panels, choice, key=f"maps-{side.name}")
+    draw_maps(side, panels, choice, key=f"maps-{side.name}")
 
 with overview, st.spinner("Drawing every head"):
-    atlases = attention.atlases(view, choice, attention.pick_tile())
-    columns = st.columns([1, 1] if view.compare else [3, 2])
-    for index, side in enumerate(view.sides):
-        with columns[index]:
-            draw_atlas(view, side, choice, atlases[index])
-        with columns[index if view.compare else 1]:
-            draw_ranking(view, side, choice)
+    atlases = attention.atlases(view, choice, attention.pick_tile(choice))
+    for (left, right), side, shown in zip(places(view, choice), view.sides, atlases, strict=True):
+        with left:
+            draw_atlas(view, side, choice, shown)
+        if not choice.single:
+            with right:
+                draw_ranking(view, side, choice)
 
 st.subheader("Terms of the score", anchor=False)
 draw_terms(view)
+widgets.footnotes(view)

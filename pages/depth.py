@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import depth, frame, uploads, widgets
+from app import ablation, depth, frame, uploads, widgets
 from app.depth_panels import difference_panel, residual_panel, spread_panel
 from app.view import View
 from fbt_core.measures import MEASURES
@@ -69,11 +69,23 @@ def spread(view: View) -> None:
             )
             spread_panel(view, name, key="attention-by-layer")
         with right:
+            if not any(side.has_metric for side in view.sides):
+                st.caption("No metric here, $g = I$. Choose one in the sidebar, under Metric, for a what-if.")
+                return
             name = st.selectbox("Metric", METRIC, key="metric", format_func=title_of, bind="query-params", width=320)
             spread_panel(view, name, key="metric-by-layer")
+
+
+@st.fragment
+def ablated(view: View) -> None:
+    """What is left of the model's depth when parts of it are left out."""
+    with frame.guard():
+        tokens, sinks = (st.session_state.get(key, usual) for key, usual in (("tokens", "raw"), ("sinks", "kept")))
+        ablation.draw(view, {"tokens": tokens, "sinks": sinks})
 
 
 view = frame.open_page("Depth")
 residual(view)
 spread(view)
+ablated(view)
 widgets.footnotes(view)

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
 from app import ellipsoids, frame, widgets
 from app.components.ellipsoid_field import ellipsoid_field
 from app.figures.ellipsoids import difference, figure, table
+from app.view import View
+
+
+def drawable(view: View, choice: ellipsoids.Choice) -> View:
+    """The view with the sides that have such ellipsoids; for the others the reason, and a way on."""
+    reasons = {side.name: ellipsoids.unavailable(side, choice.space) for side in view.sides}
+    for side in view.sides:
+        if not reasons[side.name]:
+            continue
+        st.info(f"{widgets.plain(side.title)}: {widgets.plain(reasons[side.name])}.")
+        near = ellipsoids.nearest(side, choice.space)
+        if near is not None and st.button(f"Go to layer {near}", key=f"near-{side.name}"):
+            widgets.open_head(view, side, near, 0)
+    sides = tuple(side for side in view.sides if not reasons[side.name])
+    if not sides:
+        widgets.footnotes(view)
+        st.stop()
+    return replace(view, sides=sides)
+
 
 view = frame.open_page("Ellipsoid field")
 choice = ellipsoids.choose(view)
+view = drawable(view, choice)
 shown = ellipsoids.views(view, choice)
 dark = widgets.is_dark()
 
@@ -19,7 +41,7 @@ for column, side, drawn in zip(st.columns(len(shown)), view.sides, shown, strict
         picked = ellipsoid_field(drawn, key=key)
         widgets.below(
             key, lambda drawn=drawn: figure(drawn, dark), lambda drawn=drawn: table(drawn),
-            ellipsoids.caption(choice, drawn.field), drawn.name, seen=False,
+            ellipsoids.caption(choice, drawn.field, side.block.residual_U is not None), drawn.name, seen=False,
         )  # fmt: skip
         if picked is not None:
             widgets.select_token(picked)
@@ -33,3 +55,4 @@ if view.compare and view.mismatch is None:
     )  # fmt: skip
 elif view.compare:
     st.info(f"No difference between A and B: {view.mismatch}. They stand side by side, on the same scales.")
+widgets.footnotes(view)

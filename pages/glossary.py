@@ -7,7 +7,9 @@ import streamlit as st
 from app import frame
 from fbt_core.attention.decompose import TERMS
 from fbt_core.attention.scores import SCORES
+from fbt_core.geometry.sources import SOURCES
 from fbt_core.measures import MEASURES, OPTIONS, Measure
+from fbt_core.model.ablation import VARIANTS
 
 SYMBOLS = {
     r"i,\ j": "a query (row of attention) and a key (column); tokens, layers and heads count from 0",
@@ -63,6 +65,20 @@ for title, axes in GROUPS.items():
     if rows:
         st.subheader(title, anchor=False)
         two_columns(rows)
+st.subheader("Where a metric comes from, for a model that has none", anchor=False)
+st.caption(
+    "All are what-ifs: the model was not trained with the metric and does not run with it. U is scaled to a mean tr K "
+    "of 1 a layer, times the strength; the temperature stays that of the model's own dot product, tau = 2 / scale."
+)
+for column, source in zip(st.columns(2) * len(SOURCES), SOURCES.values(), strict=False):
+    with column.container(border=True):
+        st.markdown(f"**{source.title}** · `{source.name}`")
+        st.latex(source.formula)
+        st.caption(f"{source.source} · cost {source.cost} · memory {source.memory}")
+st.subheader("Dong's ablations", anchor=False)
+kept = {True: "kept", False: "left out"}
+rows = [f"| {variant.title} | {kept[variant.skip]} | {kept[variant.feed_forward]} |" for variant in VARIANTS.values()]
+st.markdown("\n".join(["| variant | skip connections | feed-forward |", "|---|---|---|", *rows]))
 st.subheader("Terms of the Riemannian score", anchor=False)
 st.markdown("\n".join(["| term | formula |", "|---|---|", *(f"| {t.title} | ${t.formula}$ |" for t in TERMS.values())]))
 st.subheader("Options of measures", anchor=False)

@@ -6,11 +6,18 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import frame, multiples, summary, token_measures, widgets
+from app import cache, frame, inputs, inspection, multiples, summary, token_measures, widgets
 from app.components.token_strip import token_strip
 from app.figures.tokens import Scale, bars, scale_of
 from app.predictions import predictions
 from app.view import Side, View
+from fbt_core.tokenizer import Tokenizer
+
+NOTICES = 3
+"""Sentences about a file that stand on the page; the rest are among everything about it."""
+
+SPACES = "Ġ▁"
+"""How byte-level and SentencePiece vocabularies write a leading space."""
 
 
 def loaded(view: View) -> None:
@@ -18,44 +25,77 @@ def loaded(view: View) -> None:
     for side in view.sides:
         with st.container(border=True):
             with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-                st.markdown(f"**{widgets.plain(side.title)}** · {summary.headline(side.checkpoint)}", width="content")
-                with st.popover("Everything about it", type="tertiary"):
-                    rows = summary.describe(side.checkpoint)
-                    table = pd.DataFrame({"property": rows.keys(), "value": rows.values()})
-                    st.dataframe(table, hide_index=True, width=620, height=36 * min(len(table) + 1, 15))
+                head = widgets.plain(summary.headline(side.checkpoint))
+                st.markdown(f"**{widgets.plain(side.title)}** · {head}", width="content")
+                with st.popover(
+                    "Everything about it", type="tertiary", key=f"about-{side.name}", on_change="rerun"
+                ) as about:
+                    if about.open:
+                        everything(side)
             numbers = summary.figures(side.checkpoint)
             with st.container(horizontal=True, gap="large"):
                 for title, (value, beside) in numbers.items():
                     with st.container(width="content", gap=None):
                         st.metric(title, value, width="content")
                         st.caption(beside, width="content")
-            if side.what_if:
+            if side.what_if_forward:
                 st.caption("These figures are the training's own, at metric strength 1.")
+            for notice in summary.notices(side.checkpoint)[:NOTICES]:
+                st.caption(widgets.plain(notice))
+
+
+def everything(side: Side) -> None:
+    """All that is known of a checkpoint: its model, its training, its file's headers."""
+    check = cache.self_check(side.request.bare) if side.foreign else None
+    rows = summary.describe(side.checkpoint, check)
+    table = pd.DataFrame({"property": rows.keys(), "value": rows.values()})
+    st.dataframe(table, hide_index=True, width=620, height=36 * min(len(table) + 1, 15))
+    for notice in summary.notices(side.checkpoint)[NOTICES:]:
+        st.caption(widgets.plain(notice))
+    inspection.card(side.request.reference, f"overview-{side.name}")
+
+
+def checked(view: View) -> None:
+    """How far each traced pass is from the library's own: wrong numbers would otherwise be silent."""
+    for side in view.sides:
+        if side.foreign and (check := cache.self_check(side.request.bare)) is not None:
+            name = f"{side.name}: " if view.compare else ""
+            number = (
+                f"at most {check.difference:.1e}, of {check.largest:.3g} at most" if check.difference else "nothing"
+            )
+            st.caption(
+                f"{name}Self-check: on {check.tokens} tokens the traced {check.of} and the library's own forward pass "
+                f"({check.way} attention) differ by {number}."
+            )
 
 
 @st.fragment
 def text(view: View) -> None:
     """The token strips, one colour scale for both sides."""
     with frame.guard():
-        choices = list(token_measures.CHOICES)
-        default = choices.index("trace_k") if view.a.has_metric else 0
+        choices = token_measures.choices(view)
+        if st.session_state.get("colour", choices[0]) not in choices:
+            del st.session_state["colour"]
         name = st.selectbox(
-            "Colour tokens by", choices, index=default, key="colour", format_func=token_measures.CHOICES.__getitem__,
-            bind="query-params", width=360,
+            "Colour tokens by", choices, index=choices.index(token_measures.usual(view)), key="colour",
+            format_func=token_measures.CHOICES.__getitem__, bind="query-params", width=360,
         )  # fmt: skip
         values = [token_measures.values(side, name) for side in view.sides]
         scale = scale_of(*values)
         for side, numbers in zip(view.sides, values, strict=True):
             where = "" if name == token_measures.LOSS else f", layer {side.layer}, head {side.head}"
-            title = " · ".join(filter(None, [f"{side.title}: {token_measures.CHOICES[name]}{where}", side.what_if]))
+            labelled = token_measures.what_if(side, name)
+            title = " · ".join(filter(None, [f"{side.title}: {token_measures.CHOICES[name]}{where}", labelled]))
             strip(view, side, numbers, scale, title, f"strip-{side.name}")
+            st.caption(widgets.plain(read_as(side)))
         if view.compare and view.mismatch is None:
             difference = values[1] - values[0]
-            title = " · ".join(filter(None, [f"B − A: {token_measures.CHOICES[name]}", view.what_if]))
+            notes = dict.fromkeys(token_measures.what_if(side, name) for side in view.sides)
+            title = " · ".join(filter(None, [f"B − A: {token_measures.CHOICES[name]}", *notes]))
             strip(view, view.a, difference, scale_of(difference, diverging=True), title, "strip-difference")
         elif view.compare:
             st.caption(f"No difference: {view.mismatch}.")
-        titles = [" · ".join(filter(None, [side.title, side.what_if])) for side in view.sides]
+        titles = [" · ".join(filter(None, [side.title, token_measures.what_if(side, name)])) for side in view.sides]
         drawn = dict(zip(titles, values, strict=True))
         shared = view.a.tokens if not view.compare or view.mismatch is None else ()
         where = "" if name == token_measures.LOSS else f"layer {view.a.layer}, head {view.a.head} of A"
@@ -70,38 +110,71 @@ def strip(view: View, side: Side, values: np.ndarray, scale: Scale, title: str, 
     """One strip; a click selects the token on every page."""
     encoding = side.encoding
     picked = token_strip(
-        side.tokens, encoding.ids, encoding.unknown, values, scale, title=title, selected=view.token, key=key
-    )
+        side.tokens, encoding.ids, encoding.unknown, values, scale, title=title, selected=view.token, key=key,
+        raw=encoding.raw,
+    )  # fmt: skip
     if picked is not None:
         widgets.select_token(picked)
+
+
+def read_as(side: Side) -> str:
+    """What the model was given: how many tokens, and what its tokenizer adds of its own."""
+    count = f"{len(side.tokens):,} tokens"
+    if inputs.sees_pictures(side.checkpoint):
+        return f"{count}: the patches of the picture, row by row, and what the model puts before them."
+    if inputs.reads_ids(side.checkpoint):
+        return f"{count}, typed as ids: this checkpoint has no tokenizer."
+    first = " Its decoder begins with the first token shown." if side.request.stack in ("decoder", "cross") else ""
+    return f"{count}; the tokenizer {side.checkpoint.tokenizer.policy}.{first} Hover for ids and raw tokens."
 
 
 def expected(view: View) -> None:
     """The likeliest continuations of every prefix and the loss of every token."""
     st.subheader("What the model expects next", anchor=False)
-    found = [side.derived(predictions, count=5) for side in view.sides]
-    for column, side, guess in zip(st.columns(len(found)), view.sides, found, strict=True):
+    for column, side in zip(st.columns(len(view.sides)), view.sides, strict=True):
         with column:
-            mean = f"{guess.mean_loss:.3f} nats a token" if len(guess.loss) > 1 else "needs two tokens"
-            note = f" · :orange[{side.what_if}]" if side.what_if else ""
-            st.markdown(f"**{widgets.plain(side.title)}** · mean loss {mean}{note}")
-            label = side.checkpoint.tokenizer.label
-            rows = {"token": side.tokens, "loss (nats)": guess.loss}
-            if side.name == "B" and view.mismatch is None:
-                rows["B − A"] = guess.loss - found[0].loss
-            for rank in range(guess.ids.shape[1]):
-                pairs = zip(guess.ids[:, rank], guess.probabilities[:, rank], strict=True)
-                rows[f"next {rank + 1}"] = [f"{label(int(index))}  {chance:.3f}" for index, chance in pairs]
-            table = pd.DataFrame(rows)
-            st.dataframe(table, height=35 * (min(len(table), 12) + 1) + 3, key=f"next-{side.name}")
-    if not view.a.checkpoint.config.causal:
-        st.caption("This model reads in both directions: a token may see itself, so these are no forecasts.")
-    st.caption(f"{token_measures.LOSS_CAPTION} `next k`: the k-th likeliest token after this one, and its probability.")
+            if side.forward.logits is None:
+                st.caption(widgets.plain(f"{side.title}: this model predicts no token, so there is nothing to expect."))
+            else:
+                continuations(view, side)
+    if any(side.forward.logits is not None for side in view.sides):
+        if not all(side.causal for side in view.sides if side.forward.logits is not None and side.block.factors):
+            st.caption("A model that reads in both directions lets a token see itself: these are no forecasts.")
+        st.caption(
+            f"{token_measures.LOSS_CAPTION} `next k`: the k-th likeliest token after this one, and its probability."
+        )
+
+
+def continuations(view: View, side: Side) -> None:
+    """One side's table."""
+    guess = cache.derived(side.request.bare, predictions, count=5)
+    mean = f"{guess.mean_loss:.3f} nats a token" if len(guess.loss) > 1 else "needs two tokens"
+    note = f" · :orange[{side.what_if_forward}]" if side.what_if_forward else ""
+    st.markdown(f"**{widgets.plain(side.title)}** · mean loss {mean}{note}")
+    tokenizer = side.checkpoint.tokenizer
+    rows = {"token": side.tokens, "loss (nats)": guess.loss}
+    if side.name == "B" and view.mismatch is None and view.a.forward.logits is not None:
+        rows["B − A"] = guess.loss - cache.derived(view.a.request.bare, predictions, count=5).loss
+    for rank in range(guess.ids.shape[1]):
+        pairs = zip(guess.ids[:, rank], guess.probabilities[:, rank], strict=True)
+        rows[f"next {rank + 1}"] = [f"{label_of(tokenizer, int(index))}  {chance:.3f}" for index, chance in pairs]
+    table = pd.DataFrame(rows)
+    st.dataframe(table, height=35 * (min(len(table), 12) + 1) + 3, key=f"next-{side.name}")
+
+
+def label_of(tokenizer: Tokenizer | None, token: int) -> str:
+    """A token as the vocabulary writes it, its leading space as one sees it."""
+    written = f"id {token}" if tokenizer is None else tokenizer.label(token)
+    return f"␣{written[1:]}" if written[:1] in SPACES and len(written) > 1 else written
 
 
 view = frame.open_page("Overview")
 loaded(view)
+line = st.container()
 text(view)
 multiples.draw(view)
 expected(view)
+with line:  # above on the page, but last: the figures are what one waits for
+    checked(view)
+widgets.footnotes(view)
 st.page_link("pages/glossary.py", label="What each symbol means →")

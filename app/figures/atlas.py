@@ -18,15 +18,21 @@ GAP = 0.06
 
 @dataclass(frozen=True)
 class HeadAtlas:
-    """One tile a head: a max-pooled map of n x n cells, or one number (n = 1)."""
+    """One tile a head: a max-pooled map of n x m cells, or one number (n = m = 1).
 
-    cells: np.ndarray  # (layer, head, n, n) float32, NaN where not finite
+    Where some layers have no attention, ``layers`` are the true numbers of those that stand here; where some have fewer
+    heads, ``heads`` are theirs, and the tiles beyond are empty.
+    """
+
+    cells: np.ndarray  # (layer, head, n, m) float32, NaN where not finite
     causal: bool  # the cells above a tile's diagonal are masked
     readings: np.ndarray  # (layer, head): what the cursor reads out
     readings_name: str
-    chosen: tuple[int, int]
+    chosen: tuple[int, int]  # true numbers
     title: str
     unit: str
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
     name: str = "head-atlas"
     note: str = ""
     colour: str = "sqrt"
@@ -34,10 +40,27 @@ class HeadAtlas:
     ceiling: float | None = None
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """The true number of each layer."""
+        return self.layers or tuple(range(self.cells.shape[0]))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many heads each layer has."""
+        return self.heads or (self.cells.shape[1],) * self.cells.shape[0]
+
+    @property
     def shown(self) -> np.ndarray:
-        """The cells with NaN where they are masked."""
+        """The cells with NaN where they are masked, and where a layer has no such head."""
         masked = np.triu(np.ones(self.cells.shape[-2:], dtype=bool), 1) & self.causal
-        return np.where(masked, np.float32(np.nan), self.cells)
+        absent = np.arange(self.cells.shape[1]) >= np.array(self.counts)[:, None]
+        return np.where(masked | absent[..., None, None], np.float32(np.nan), self.cells)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Column and row of the chosen head's tile; column -1 where its layer does not stand here."""
+        layer, head = self.chosen
+        return (self.numbers.index(layer) if layer in self.numbers else -1), head
 
     def top(self) -> float:
         """The ceiling of the colour scale: given, or the largest magnitude."""
@@ -47,19 +70,20 @@ class HeadAtlas:
 
 def atlas_figure(atlas: HeadAtlas, dark: bool = False) -> go.Figure:
     """The twin: one heat map in which tiles are one unit wide, layers from left to right, heads from top to bottom."""
-    layers, heads, count, _ = atlas.cells.shape
-    inside = np.linspace(-0.5 + GAP / 2, 0.5 - GAP / 2, count + 1)
-    mosaic = np.full((heads * (count + 1), layers * (count + 1)), np.nan, np.float32)
+    layers, heads, rows, columns = atlas.cells.shape
+    across, down = (np.linspace(-0.5 + GAP / 2, 0.5 - GAP / 2, count + 1) for count in (columns, rows))
+    mosaic = np.full((heads * (rows + 1), layers * (columns + 1)), np.nan, np.float32)
     for layer in range(layers):
         for head in range(heads):
-            top, left = head * (count + 1), layer * (count + 1)
-            mosaic[top : top + count, left : left + count] = atlas.shown[layer, head]
-    x, y = (np.concatenate([place + inside for place in range(number)]) for number in (layers, heads))
+            top, left = head * (rows + 1), layer * (columns + 1)
+            mosaic[top : top + rows, left : left + columns] = atlas.shown[layer, head]
+    x = np.concatenate([place + across for place in range(layers)])
+    y = np.concatenate([place + down for place in range(heads)])
     figure = go.Figure(
         go.Heatmap(z=mosaic[:-1, :-1], x=x, y=y, coloraxis="coloraxis", hoverongaps=False,
-                   hovertemplate="layer %{x:.0f}, head %{y:.0f}<br>%{z:.4f}<extra></extra>")
+                   hovertemplate="tile %{x:.0f}, head %{y:.0f}<br>%{z:.4f}<extra></extra>")
     )  # fmt: skip
-    layer, head = atlas.chosen
+    layer, head = atlas.place
     figure.add_shape(type="rect", x0=layer - 0.5, x1=layer + 0.5, y0=head - 0.5, y1=head + 0.5,
                      line={"color": theme.CATEGORIES[1], "width": 3})  # fmt: skip
     scale = theme.DIVERGING if atlas.diverging else theme.SEQUENTIAL
@@ -71,7 +95,12 @@ def atlas_figure(atlas: HeadAtlas, dark: bool = False) -> go.Figure:
         },
         title_text=theme.label(f"{atlas.title} — {atlas.note}" if atlas.note else atlas.title), height=110 + 90 * heads,
     )  # fmt: skip
-    figure.update_xaxes(title_text="layer", dtick=1, range=[-0.5, layers - 0.5], showgrid=False, constrain="domain")
+    names = {
+        "tickmode": "array",
+        "tickvals": list(range(layers)),
+        "ticktext": [str(number) for number in atlas.numbers],
+    }
+    figure.update_xaxes(title_text="layer", **names, range=[-0.5, layers - 0.5], showgrid=False, constrain="domain")
     figure.update_yaxes(
         title_text="head", dtick=1, range=[heads - 0.5, -0.5], showgrid=False, scaleanchor="x", constrain="domain"
     )
@@ -110,12 +139,13 @@ def shares_figure(
 
 
 def terms_figure(
-    terms: dict[str, np.ndarray], tokens: tuple[str, ...], heading: str, note: str = "", dark: bool = False
-) -> go.Figure:
+    terms: dict[str, np.ndarray], tokens: tuple[str, ...], heading: str, note: str = "", dark: bool = False,
+    keys: tuple[str, ...] = (),
+) -> go.Figure:  # fmt: skip
     """Each term of the score as a map, minus its mean over the keys in sight of the row; one scale symmetric about 0.
 
-    ``terms`` maps a title to (n, n) float32, NaN where masked, and holds one at least; ``tokens`` labels the n rows
-    and columns. ``note`` says why this is not what the model ran.
+    ``terms`` maps a title to (n, m) float32, NaN where masked, and holds one at least; ``tokens`` labels the n rows
+    and ``keys`` the m columns, where they are others. ``note`` says why this is not what the model ran.
     """
     titles = [theme.label(title) for title in terms]
     figure = make_subplots(1, len(terms), subplot_titles=titles, horizontal_spacing=0.02, shared_yaxes=True)
@@ -127,12 +157,13 @@ def terms_figure(
             hovertemplate="query %{y}, key %{x}<br>%{z:+.4f} nats<extra></extra>",
         )  # fmt: skip
     side = min(330, 850 // len(terms))  # pixels of a map on a page of usual width: more height would stay empty
-    ticks = theme.ticks(tokens, max(4, side // 22)) | {"tickfont": {"size": 11}, "showgrid": False}
-    low, high = ticks.pop("range")
-    shared = {"constrain": "domain", "title_font": {"size": 12}}
-    figure.update_xaxes(**ticks, **shared, range=[low, high], matches="x", tickangle=-90)
-    figure.update_yaxes(**ticks, **shared, range=[high, low], matches="y", constraintoward="top")
-    for column in range(1, len(terms) + 1):
+    most, shared = max(4, side // 22), {"constrain": "domain", "title_font": {"size": 12}}
+    shared |= {"tickfont": {"size": 11}, "showgrid": False}
+    columns, rows = theme.ticks(keys or tokens, most), theme.ticks(tokens, most)
+    low, high = rows.pop("range")
+    figure.update_xaxes(**columns, **shared, matches="x", tickangle=-90)
+    figure.update_yaxes(**rows, **shared, range=[high, low], matches="y", constraintoward="top")
+    for column in range(1, len(terms) + 1) if not keys or keys == tokens else ():
         figure.update_yaxes(scaleanchor=f"x{column if column > 1 else ''}", col=column)
     figure.update_xaxes(title_text="key j (token)", row=1, col=(len(terms) + 1) // 2)
     figure.update_yaxes(title_text="query i (token)", col=1)

@@ -35,7 +35,7 @@ def by_depth(series: list[Series], title: str, x_title: str, y_title: str, *, lo
     for index, one in enumerate(series):
         figure.add_traces(_line(one, index))
     figure.update_layout(title=theme.label(title), height=380, showlegend=len(series) > 1)
-    figure.update_xaxes(title=x_title, **_depth_ticks(series))
+    figure.update_xaxes(title=x_title, tickangle=0, **_depth_ticks(series))
     figure.update_yaxes(title=y_title.replace("dimensionless", "log scale") if log else y_title)
     return figure.update_yaxes(type="log", exponentformat="power") if log else figure
 

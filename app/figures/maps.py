@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,16 +24,21 @@ TWIN_CELLS = 512
 """Cells a side of the Plotly twin; a longer map is max-pooled."""
 
 UNIT = "attention weight, rows sum to 1"
+SHORT_UNIT = "attention weight, rows sum to at most 1"
+"""Where a sink takes a share of the row, which no key has."""
 
 
 @dataclass(frozen=True)
 class MapPanels:
-    """Two maps of one sequence and all that is said about them; the third panel is right minus left."""
+    """Two maps of one sequence and all that is said about them; the third panel is right minus left.
 
-    left: np.ndarray  # (L, L) float32, rows are queries; cells j > i are not read when causal
+    The keys are the queries' own tokens, unless ``key_tokens`` says that they are others, as in cross-attention.
+    """
+
+    left: np.ndarray  # (L, K) float32, rows are queries; cells j > i are not read when causal
     right: np.ndarray
     titles: tuple[str, str]
-    tokens: tuple[str, ...]
+    tokens: tuple[str, ...]  # of the L rows
     causal: bool
     entropy: tuple[np.ndarray, np.ndarray]  # (L,) each, nats
     heading: str = ""  # such as "Layer 2, head 1"
@@ -44,14 +50,20 @@ class MapPanels:
     expected: tuple[tuple[int, int], ...] = ()  # (query, key) pairs that a head should attend to
     expected_name: str = "expected by the grammar"
     positions: tuple[int, ...] = ()  # the token number of each row; 0, 1, ... unless cut or pooled
+    key_tokens: tuple[str, ...] = ()  # of the K columns, where they are other tokens than the rows
+    key_positions: tuple[int, ...] = ()  # the token number of each of those
+    hidden: np.ndarray | None = None  # (L, K) bool: where a mask lets no attention be, beside the future
+    single: bool = False  # there is one map only: the right one is the left one, and is not drawn
     ceiling: float | None = None  # of the colour scale, so that several figures share one
     difference_ceiling: float | None = None
     difference_title: str = ""  # right title minus left title, unless given
 
     def __post_init__(self) -> None:
-        shape = (len(self.tokens), len(self.tokens))
+        shape = (len(self.tokens), len(self.columns))
         if self.left.shape != shape or self.right.shape != shape:
             raise ValueError(f"got maps of shape {self.left.shape} and {self.right.shape}, expected {shape}")
+        if self.causal and self.key_tokens:
+            raise ValueError("got a causal map of two kinds of tokens, expected a square one")
         if self.colour not in COLOURS:
             raise ValueError(f"got colour scale {self.colour!r}, expected one of {', '.join(COLOURS)}")
 
@@ -71,9 +83,22 @@ class MapPanels:
         return self.positions or tuple(range(len(self.tokens)))
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The tokens of the columns."""
+        return self.key_tokens or self.tokens
+
+    @property
+    def key_numbers(self) -> tuple[int, ...]:
+        """The token number of each column."""
+        if not self.key_tokens:
+            return self.numbers
+        return self.key_positions or tuple(range(len(self.key_tokens)))
+
+    @property
     def allowed(self) -> np.ndarray:
-        """(L, L) bool: False in a causal map's future."""
-        return np.tri(len(self.tokens), dtype=bool) if self.causal else np.ones(self.left.shape, dtype=bool)
+        """(L, K) bool: False in a causal map's future."""
+        seen = np.tri(len(self.tokens), dtype=bool) if self.causal else np.ones(self.left.shape, dtype=bool)
+        return seen if self.hidden is None else seen & ~self.hidden
 
     @property
     def not_finite(self) -> int:
@@ -96,38 +121,49 @@ def _largest(cells: np.ndarray, allowed: np.ndarray) -> float:
     return float(chosen.max()) if chosen.size and chosen.max() > 0 else 1.0
 
 
-def cut(panels: MapPanels, start: int, stop: int) -> MapPanels:
-    """The exact square of the tokens from ``start`` to before ``stop``."""
-    inside = slice(start, stop)
-    expected = tuple((i - start, j - start) for i, j in panels.expected if start <= min(i, j) and max(i, j) < stop)
+def cut(panels: MapPanels, start: int, stop: int, keys: tuple[int, int] | None = None) -> MapPanels:
+    """The exact cells of the tokens from ``start`` to before ``stop``; of other tokens as keys, those of ``keys``."""
+    rows = slice(start, stop)
+    first, last = (start, stop) if not panels.key_tokens else keys or (0, len(panels.key_tokens))
+    columns = slice(first, last)
+    expected = tuple((i - start, j - first) for i, j in panels.expected if start <= i < stop and first <= j < last)
     chosen = panels.selected
     return replace(
-        panels, left=panels.left[inside, inside], right=panels.right[inside, inside], tokens=panels.tokens[inside],
-        positions=panels.numbers[inside], expected=expected, ceiling=panels.top(),
+        panels, left=panels.left[rows, columns], right=panels.right[rows, columns], tokens=panels.tokens[rows],
+        positions=panels.numbers[rows], expected=expected, ceiling=panels.top(),
+        hidden=None if panels.hidden is None else panels.hidden[rows, columns],
+        key_tokens=panels.key_tokens[columns], key_positions=panels.key_numbers[columns] if panels.key_tokens else (),
         difference_ceiling=panels.difference_top(),
-        entropy=(panels.entropy[0][inside], panels.entropy[1][inside]),
+        entropy=(panels.entropy[0][rows], panels.entropy[1][rows]),
         selected=chosen - start if chosen is not None and start <= chosen < stop else None,
     )  # fmt: skip
 
 
 def pooled(panels: MapPanels, bins: int) -> MapPanels:
-    """At most ``bins`` rows: each cell is the largest of its bin, each entropy the mean, and the heading says so.
+    """At most ``bins`` cells a side: each is the largest of its bin, each entropy the mean, and the heading says so.
 
     The difference is then one of maxima, not the largest difference.
     """
-    if len(panels.tokens) <= bins:
+    if max(panels.left.shape) <= bins:
         return panels
     both = [max_pool(cells, bins, panels.causal) for cells in (panels.left, panels.right)]
-    edges = both[0].edges.astype(int)
-    starts, place = edges[:-1], lambda t: int(np.searchsorted(edges, t, side="right")) - 1
+    edges, across = both[0].edges.astype(int), both[0].column_edges.astype(int)
+    starts, place = edges[:-1], lambda t, ends: int(np.searchsorted(ends, t, side="right")) - 1
     counts = np.diff(edges)
     first, second = (np.add.reduceat(values, starts) / counts for values in panels.entropy)
+    keys: dict[str, Any] = {}
+    if panels.hidden is not None:  # a bin is hidden where all of its cells are
+        keys["hidden"] = max_pool((~panels.hidden).astype(np.float32), bins, panels.causal).values == 0
+    if panels.key_tokens:
+        keys["key_tokens"] = tuple(panels.key_tokens[t] for t in across[:-1])
+        keys["key_positions"] = tuple(panels.key_numbers[t] for t in across[:-1])
+    size = f"{both[0].factor:.3g} x {across[-1] / (len(across) - 1):.3g}"
     return replace(
         panels, left=both[0].values, right=both[1].values, tokens=tuple(panels.tokens[t] for t in starts),
-        positions=tuple(panels.numbers[t] for t in starts), entropy=(first, second),
-        expected=tuple(sorted({(place(i), place(j)) for i, j in panels.expected})),
-        selected=None if panels.selected is None else place(panels.selected),
-        heading=f"{panels.heading} (each cell the maximum over {both[0].factor:.3g} x {both[0].factor:.3g} tokens)",
+        positions=tuple(panels.numbers[t] for t in starts), entropy=(first, second), **keys,
+        expected=tuple(sorted({(place(i, edges), place(j, across)) for i, j in panels.expected})),
+        selected=None if panels.selected is None else place(panels.selected, edges),
+        heading=f"{panels.heading} (each cell the maximum over {size} tokens)",
     )  # fmt: skip
 
 
@@ -137,13 +173,15 @@ def attention_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
     The numbers in the figure are the attention weights themselves: a colour scale other than linear bends the
     colours, not the data. Masked cells are NaN and so take the page's colour.
     """
-    titles = [theme.label(title) for title in panels.all_titles]
-    figure = make_subplots(1, 3, subplot_titles=titles, horizontal_spacing=0.075, shared_yaxes=True)
-    for column, cells in enumerate((panels.left, panels.right, panels.difference), start=1):
+    count = 1 if panels.single else 3
+    titles = [theme.label(title) for title in panels.all_titles[:count]]
+    figure = make_subplots(1, count, subplot_titles=titles, horizontal_spacing=0.075, shared_yaxes=True)
+    seen = max_pool(panels.allowed.astype(np.float32), TWIN_CELLS).values > 0
+    for column, cells in enumerate((panels.left, panels.right, panels.difference)[:count], start=1):
         pool = max_pool(cells, TWIN_CELLS, panels.causal, magnitude=column == 3)
-        edges = pool.edges - 0.5
         heat = go.Heatmap(
-            z=np.where(pool.masked, np.float32(np.nan), pool.values), x=edges, y=edges,
+            z=np.where(pool.masked | ~seen, np.float32(np.nan), pool.values),
+            x=pool.column_edges - 0.5, y=pool.edges - 0.5,
             coloraxis="coloraxis2" if column == 3 else "coloraxis", hoverongaps=False,
             hovertemplate="query %{y:.0f}, key %{x:.0f}<br>%{z:.6f}<extra></extra>",
         )  # fmt: skip
@@ -174,15 +212,17 @@ def _expected(panels: MapPanels, column: int) -> go.Scatter:
 
 
 def _axes(figure: go.Figure, panels: MapPanels) -> None:
-    ticks = theme.ticks(panels.tokens, 40)
-    low, high = ticks.pop("range")
+    rows, columns = theme.ticks(panels.tokens, 40), theme.ticks(panels.columns, 40)
+    low, high = columns.pop("range")
     figure.update_xaxes(
-        **ticks, range=[low, high], tickangle=-90, title_text="key j (token)", matches="x", constrain="domain",
+        **columns, range=[low, high], tickangle=-90, title_text="key j (token)", matches="x", constrain="domain",
         showgrid=False,
     )  # fmt: skip
-    figure.update_yaxes(**ticks, range=[high, low], matches="y", constrain="domain", showgrid=False)
+    low, high = rows.pop("range")
+    figure.update_yaxes(**rows, range=[high, low], matches="y", constrain="domain", showgrid=False)
     figure.update_yaxes(title_text="query i (token)", col=1)
-    for column in (1, 2, 3):
+    several = (1,) if panels.single else (1, 2, 3)
+    for column in several if not panels.key_tokens else ():  # cells of cross-attention need not be square
         figure.update_yaxes(scaleanchor=f"x{column if column > 1 else ''}", col=column)
 
 
@@ -241,12 +281,14 @@ def _value_of(t: float, colour: str, diverging: bool) -> float:
 
 def entropy_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
     """Entropy of every row under the two scores, with its bound: log of how many keys the row may see."""
-    count = np.arange(1, len(panels.tokens) + 1) if panels.causal else np.full(len(panels.tokens), len(panels.tokens))
+    length, keys = len(panels.tokens), len(panels.columns)
+    count = np.arange(1, length + 1) if panels.causal else np.full(length, keys)
     figure = go.Figure()
     numbers = list(panels.numbers)
-    for index, (title, values) in enumerate(zip(panels.titles, panels.entropy, strict=True)):
+    lines = list(zip(panels.titles, panels.entropy, strict=True))[: 1 if panels.single else 2]
+    for index, (title, values) in enumerate(lines):
         figure.add_scatter(x=numbers, y=values, name=theme.label(title), mode="lines+markers", **theme.style(index))
-    if not panels.positions:
+    if not panels.positions and panels.hidden is None:
         figure.add_scatter(
             x=numbers, y=np.log(count), name="log of the keys in sight", mode="lines",
             line={"color": theme.MUTED[dark], "dash": "dot", "width": 1},
@@ -263,9 +305,50 @@ def entropy_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
 def table(panels: MapPanels) -> pd.DataFrame:
     """The unpooled cells, one allowed (query, key) pair a row: made only when someone downloads it."""
     rows, columns = np.nonzero(panels.allowed)
-    tokens, numbers = np.asarray(panels.tokens, dtype=object), np.asarray(panels.numbers)
+    tokens, keys = (np.asarray(labels, dtype=object) for labels in (panels.tokens, panels.columns))
+    numbers, key_numbers = np.asarray(panels.numbers), np.asarray(panels.key_numbers)
     left, right = panels.left[rows, columns], panels.right[rows, columns]
+    both = {panels.titles[1]: right, "difference": right - left} if not panels.single else {}
     return pd.DataFrame({
-        "query": numbers[rows], "key": numbers[columns], "query_token": tokens[rows], "key_token": tokens[columns],
-        panels.titles[0]: left, panels.titles[1]: right, "difference": right - left,
+        "query": numbers[rows], "key": key_numbers[columns], "query_token": tokens[rows], "key_token": keys[columns],
+        panels.titles[0]: left, **both,
     })  # fmt: skip
+
+
+def patch_grid(tokens: tuple[str, ...]) -> tuple[int, int, int] | None:
+    """Rows and columns of the patches, and how many tokens stand before them; None where tokens are no patches."""
+    places = [token.removeprefix("patch ").split(",") for token in tokens if token.startswith("patch ")]
+    if not places or not all(len(place) == 2 and "".join(place).isdecimal() for place in places):
+        return None
+    rows, columns = (1 + max(int(place[axis]) for place in places) for axis in (0, 1))
+    return (rows, columns, len(tokens) - len(places)) if rows * columns == len(places) else None
+
+
+def patches_figure(panels: MapPanels, row: int, dark: bool = False) -> go.Figure:
+    """One row of the maps on the picture's patches: what the query ``row`` attends to, where it lies.
+
+    Raises ``ValueError`` for keys that are no patches.
+    """
+    grid = patch_grid(panels.columns)
+    if grid is None:
+        raise ValueError("got keys that are no patches, expected tokens named patch r,c")
+    rows, columns, before = grid
+    count = 1 if panels.single else 3
+    titles = [theme.label(title) for title in panels.all_titles[:count]]
+    figure = make_subplots(1, count, subplot_titles=titles, horizontal_spacing=0.06)
+    for place, cells in enumerate((panels.left, panels.right, panels.difference)[:count], start=1):
+        figure.add_heatmap(
+            z=cells[row, before:].reshape(rows, columns), row=1, col=place,
+            coloraxis="coloraxis2" if place == 3 else "coloraxis",
+            hovertemplate="patch %{y},%{x}<br>%{z:.6f}<extra></extra>",
+        )  # fmt: skip
+        figure.update_yaxes(scaleanchor=f"x{place if place > 1 else ''}", autorange="reversed", col=place)
+    figure.update_xaxes(
+        title_text="column of the patch", constrain="domain", showgrid=False, dtick=max(1, columns // 8)
+    )
+    figure.update_yaxes(constrain="domain", showgrid=False, dtick=max(1, rows // 8))
+    figure.update_yaxes(title_text="row of the patch", col=1)
+    _bars(figure, panels)
+    heading = f"Query ({panels.numbers[row]}) {panels.tokens[row]}: attention on the picture"
+    figure.update_layout(title_text=_title(heading, panels), height=400, margin={"t": 80, "b": 110})
+    return theme.dress(figure, dark)

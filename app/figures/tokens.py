@@ -12,6 +12,9 @@ from app.figures import theme
 
 STEPS = 64
 
+STEADY = 1e-5
+"""Of the largest value: a smaller spread is float32's rounding, and takes no colour."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -49,6 +52,8 @@ def scale_of(*arrays: np.ndarray, diverging: bool = False) -> Scale:
     if diverging:
         bound = float(np.abs(values).max())
         return Scale(-bound, bound, True)
+    if np.ptp(values) <= STEADY * np.abs(values).max():
+        return Scale(float(values.mean()), float(values.mean()))
     return Scale(float(values.min()), float(values.max()))
 
 

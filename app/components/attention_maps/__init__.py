@@ -1,9 +1,10 @@
 """Two attention maps and their difference on linked canvases (``attention_maps.js``): this file packs the bytes.
 
 A message is four bytes of length, a JSON header, the selected row of both maps in float32, and the zlib-compressed
-cells. A cell is a uint16 code: the square root of value / peak in 65,534 steps (finer where attention is small, off
-by at most peak / 65,534), 65,535 where not finite. A causal map sends only its lower triangle. High bytes stand
-before low bytes, since they compress far better apart. The difference is computed in the browser.
+cells. A cell is a uint16 code: the square root of value / peak in 65,533 steps (finer where attention is small, off
+by at most peak / 65,533), 65,534 where a mask hides it, 65,535 where not finite. A causal map sends only its lower
+triangle. ``keys`` in the header are the columns' tokens where those are others than the rows'. High bytes stand before
+low bytes, since they compress far better apart. The difference is computed in the browser.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ HTML = """
 """
 
 NOT_FINITE = 65535
-CODES = 65534
+HIDDEN = 65534
+CODES = 65533
 
 _component = component(
     "fiberscope_attention_maps",
@@ -59,27 +61,29 @@ def attention_maps(maps: MapPanels, key: str) -> tuple[int, int] | None:
     picked = result.picked
     if not picked:
         return None
-    numbers = maps.numbers
-    row, column = (min(int(index), len(numbers) - 1) for index in picked)
-    return numbers[row], numbers[column]
+    rows, columns = maps.numbers, maps.key_numbers
+    return rows[min(int(picked[0]), len(rows) - 1)], columns[min(int(picked[1]), len(columns) - 1)]
 
 
 def pack(maps: MapPanels) -> bytes:
     """The message of a ``MapPanels``."""
-    cells = [encode(map_, maps.allowed) for map_ in (maps.left, maps.right)]
+    sent = np.tri(len(maps.tokens), dtype=bool) if maps.causal else np.ones(maps.left.shape, dtype=bool)
+    cells = [encode(map_, sent, maps.hidden) for map_ in (maps.left, maps.right)]
     body = zlib.compress(b"".join(code for _, code in cells), 1)
     header = json.dumps(_header(maps, [peak for peak, _ in cells], body), separators=(",", ":")).encode()
     exact = b"" if maps.selected is None else _rows(maps, maps.selected)
     return struct.pack("<I", len(header)) + header + exact + body
 
 
-def encode(cells: np.ndarray, allowed: np.ndarray) -> tuple[float, bytes]:
-    """The peak, and the codes of the allowed cells, row by row: all high bytes, then all low bytes."""
-    values = np.asarray(cells, np.float32)[allowed]
+def encode(cells: np.ndarray, sent: np.ndarray, hidden: np.ndarray | None = None) -> tuple[float, bytes]:
+    """The peak, and the codes of the cells that are sent, row by row: all high bytes, then all low bytes."""
+    values = np.asarray(cells, np.float32)[sent]
     finite = np.isfinite(values)
     peak = float(values[finite].max(initial=0.0)) or 1.0
     codes = np.full(values.shape, NOT_FINITE, "<u2")
     codes[finite] = np.rint(np.sqrt(np.clip(values[finite], 0, None) / peak) * CODES)
+    if hidden is not None:
+        codes[hidden[sent]] = HIDDEN
     return peak, (codes >> 8).astype(np.uint8).tobytes() + codes.astype(np.uint8).tobytes()
 
 
@@ -93,7 +97,8 @@ def _header(maps: MapPanels, peaks: list[float], body: bytes) -> dict[str, Any]:
     scales = [np.nanmax([_most(left), _most(right)]), _most(entropy[2])]
     return {
         "tokens": list(maps.tokens), "numbers": list(maps.numbers),
-        "causal": maps.causal, "titles": list(maps.all_titles),
+        "keys": list(maps.key_tokens), "key_numbers": list(maps.key_positions or range(len(maps.key_tokens))),
+        "causal": maps.causal, "single": maps.single, "titles": list(maps.all_titles),
         "heading": maps.heading, "note": maps.note, "name": maps.name, "unit": maps.unit, "colour": maps.colour,
         "ceiling": maps.top(), "difference_ceiling": maps.difference_top(), "peaks": peaks,
         "entropy": [[round(float(x), 5) if np.isfinite(x) else None for x in values] for values in entropy],

@@ -31,33 +31,37 @@ class MapView {
   async update(data) {
     const turn = (this.turn = (this.turn ?? 0) + 1);
     const [header, rest] = unpack(data);
-    const exactBytes = header.exact === null ? 0 : 8 * header.tokens.length;
+    header.square = header.keys.length === 0;
+    if (header.square) Object.assign(header, { keys: header.tokens, key_numbers: header.numbers });
+    const width = header.keys.length;
+    const exactBytes = header.exact === null ? 0 : 8 * width;
     if (header.digest !== this.header?.digest) {
       const codes = await inflate(rest.subarray(exactBytes));
       if (turn !== this.turn) return; // a newer message overtook this one
-      const resized = this.header?.tokens.length !== header.tokens.length;
+      const resized = this.header?.tokens.length !== header.tokens.length || this.header.keys.length !== width;
       this.maps = decode(codes, header);
       this.exact = new Set();
       if (resized) {
         this.cursor = null;
-        this.reset(header.tokens.length);
+        this.reset(header);
       }
     }
     if (exactBytes) {
       const rows = new Float32Array(rest.buffer, rest.byteOffset, exactBytes / 4);
-      this.maps.forEach((map, side) => header.tokens.forEach((_, j) => {
-        const at = header.exact * header.tokens.length + j;
-        if (Number.isFinite(map[at])) map[at] = rows[side * header.tokens.length + j];
+      this.maps.forEach((map, side) => header.keys.forEach((_, j) => {
+        const at = header.exact * width + j;
+        if (Number.isFinite(map[at])) map[at] = rows[side * width + j];
       }));
       this.exact.add(header.exact);
     }
     this.header = header;
     this.tables = { sequential: colourTable(header.sequential), diverging: colourTable(header.diverging) };
     const difference = this.maps[1].map((right, at) => (right === Infinity ? Infinity : right - this.maps[0][at]));
-    this.panels = [this.maps[0], this.maps[1], difference].map((values, side) => ({
+    this.canvases.forEach((canvas, index) => { canvas.parentElement.hidden = header.single && index > 0; });
+    this.panels = [this.maps[0], this.maps[1], difference].slice(0, header.single ? 1 : 3).map((values, side) => ({
       side, title: header.titles[side], diverging: side === 2,
       ceiling: side < 2 ? header.ceiling : header.difference_ceiling,
-      entropy: header.entropy[side], levels: [{ size: header.tokens.length, values }], images: [],
+      entropy: header.entropy[side], levels: { '0,0': { rows: header.tokens.length, columns: width, values } }, images: {},
     }));
     this.updates += 1;
     this.describe();
@@ -75,22 +79,26 @@ class MapView {
     this.legend = parts;
   }
 
-  /* The level of the max-pooled pyramid whose cell is at least one device pixel, as an image. */
-  picture(panel, pixelsPerCell) {
-    let level = 0;
-    while (pixelsPerCell * 2 ** level < 1 && panel.levels[level].size > 1) {
-      level += 1;
-      panel.levels[level] ??= halve(panel.levels[level - 1]);
-    }
-    panel.images[level] ??= this.colourise(panel.levels[level], panel);
-    return { ...panel.images[level], factor: 2 ** level };
+  /* The level of the max-pooled pyramid whose cell is at least one device pixel each way, as an image. */
+  picture(panel, pixelsPerRow, pixelsPerColumn) {
+    const { rows, columns } = panel.levels['0,0'];
+    const halvings = (pixels, count) => Math.min(Math.ceil(Math.log2(count)), Math.max(0, Math.ceil(-Math.log2(pixels))));
+    const down = halvings(pixelsPerRow, rows), across = halvings(pixelsPerColumn, columns), name = `${down},${across}`;
+    panel.images[name] ??= this.colourise(this.level(panel, down, across), panel);
+    return { ...panel.images[name], factors: [2 ** down, 2 ** across] };
   }
 
-  colourise({ size, values }, { ceiling, diverging }) {
+  level(panel, down, across) {
+    const by = [down >= across ? 1 : 0, across >= down ? 1 : 0];
+    panel.levels[`${down},${across}`] ??= halve(this.level(panel, down - by[0], across - by[1]), ...by);
+    return panel.levels[`${down},${across}`];
+  }
+
+  colourise({ rows, columns, values }, { ceiling, diverging }) {
     const canvas = document.createElement('canvas');
-    canvas.width = canvas.height = size;
+    Object.assign(canvas, { width: columns, height: rows });
     const context = canvas.getContext('2d');
-    const image = context.createImageData(size, size);
+    const image = context.createImageData(columns, rows);
     const words = new Uint32Array(image.data.buffer);
     const pack = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
     const table = this.tables[diverging ? 'diverging' : 'sequential'].map(pack);
@@ -117,12 +125,12 @@ class MapView {
       const theme = readTheme(this.root);
       this.arrange(theme);
       let painted = 0;
-      this.canvases.forEach((canvas, index) => {
+      this.canvases.slice(0, this.panels.length).forEach((canvas, index) => {
         const pen = new CanvasPen(canvas, this.widths[index], TOP + this.side + this.bottom, ratio, theme);
         painted += this.drawPanel(pen, this.panels[index], ratio);
       });
       const { tokens } = this.header;
-      const pooled = this.factor > 1 ? [`each pixel is the maximum over ${this.factor} \u00d7 ${this.factor} cells`] : [];
+      const pooled = Math.max(...this.factors) > 1 ? [`each pixel is the maximum over ${this.factors.join(' \u00d7 ')} cells`] : [];
       this.root.querySelector('.legend').textContent = [...this.legend, ...pooled].join('   \u00b7   ');
       Object.assign(this.root.dataset, {
         tokens: tokens.length, updates: this.updates, painted, zoom: (tokens.length / this.span).toFixed(3),
@@ -132,16 +140,17 @@ class MapView {
 
   /* Sizes for the room there is: side by side only the first panel names its rows; stacked, every panel does. */
   arrange(theme, column = null) {
-    const names = this.header.tokens.map((token) => label(token));
     const pen = document.createElement('canvas').getContext('2d');
     pen.font = `11px ${theme.font}`;
-    const numbered = column && COLUMN_SIDE / this.span < LABELS_FROM; // the page's margins stay when one zooms
-    const longest = Math.max(30, ...(numbered ? [] : names.map((name) => pen.measureText(name).width)));
-    const named = 26 + longest;
-    this.bottom = 30 + longest;
+    const longest = (tokens, span) => { // the page's margins stay when one zooms
+      const numbered = column && COLUMN_SIDE / span < LABELS_FROM;
+      return Math.max(30, ...(numbered ? [] : tokens.map((token) => pen.measureText(label(token)).width)));
+    };
+    const named = 26 + longest(this.header.tokens, this.span);
+    this.bottom = 30 + longest(this.header.keys, this.wide);
     const width = column ?? this.root.clientWidth, together = width >= SIDE_BY_SIDE;
     this.lefts = together ? [named, BARE, BARE] : [named, named, named];
-    const room = together ? (width - named - 2 * BARE - 3 * STRIP - 2 * GAP) / 3 : width - named - STRIP;
+    const room = together && !this.header.single ? (width - named - 2 * BARE - 3 * STRIP - 2 * GAP) / 3 : width - named - STRIP;
     this.side = Math.floor(Math.max(40, Math.min(column ? COLUMN_SIDE : LARGEST, room)));
     this.widths = this.lefts.map((left) => left + this.side + STRIP);
     if (column) return; // an export: what the page shows stays as it is
@@ -155,29 +164,29 @@ class MapView {
   drawPanel(pen, panel, ratio) {
     this.left = this.lefts[panel.side]; // of the panel being drawn
     const { tokens, colour, unit, expected, selected } = this.header;
-    const { side, span, x0, y0 } = this;
-    const cell = side / span;
-    const across = (j) => this.left + (j - x0) * cell, down = (i) => TOP + (i - y0) * cell;
+    const { side, span, wide, x0, y0 } = this;
+    const high = side / span, broad = side / wide, cell = Math.min(high, broad);
+    const across = (j) => this.left + (j - x0) * broad, down = (i) => TOP + (i - y0) * high;
     pen.text(panel.title, this.left, 13, { size: 13, weight: 600 });
     drawBar(pen, { x: this.left, y: 24, width: side, table: this.tables[panel.diverging ? 'diverging' : 'sequential'],
       ceiling: panel.ceiling, colour, diverging: panel.diverging, title: panel.diverging ? 'difference' : unit });
-    const { canvas, painted, factor } = this.picture(panel, cell * ratio);
-    this.factor = factor;
-    pen.image(canvas, [x0, y0, span, span].map((value) => value / factor), this.left, TOP, side, side);
+    const { canvas, painted, factors } = this.picture(panel, high * ratio, broad * ratio);
+    this.factors = factors;
+    pen.image(canvas, [x0, y0, wide, span].map((value, at) => value / factors[1 - (at % 2)]), this.left, TOP, side, side);
     if (this.header.causal) this.drawDiagonal(pen, across, down);
     const right = this.left + side, floor = TOP + side;
     pen.line([[this.left, TOP], [right, TOP], [right, floor], [this.left, floor], [this.left, TOP]], pen.theme.border);
-    const inside = (i, j) => i + 1 > y0 && i < y0 + span && j + 1 > x0 && j < x0 + span;
+    const inside = (i, j) => i + 1 > y0 && i < y0 + span && j + 1 > x0 && j < x0 + wide;
     for (const [i, j] of cell >= 3 ? expected : []) {
       const [x, y] = [across(j + 0.5), down(i + 0.5)], radius = Math.min(6, Math.max(2, cell * 0.32));
       if (x < this.left || x > this.left + side || y < TOP || y > TOP + side) continue;
       pen.ring(x, y, radius, '#000000', 2.4); // dark under light: visible on every colour
       pen.ring(x, y, radius, '#ffffff', 1.2);
     }
-    this.drawAxes(pen, across, down, cell);
+    this.drawAxes(pen, across, down, high, broad);
     this.drawEntropy(pen, panel, down);
     if (selected !== null) this.drawMark(pen, selected, across, down, pen.theme.accent);
-    if (this.cursor && inside(...this.cursor)) this.drawCursor(pen, ...this.cursor, across, down, cell);
+    if (this.cursor && inside(...this.cursor)) this.drawCursor(pen, ...this.cursor, across, down, high, broad);
     return painted;
   }
 
@@ -191,19 +200,22 @@ class MapView {
     if (edge.length > 1) pen.line(edge.map(([j, i]) => [across(clamp(j, this.x0)), down(clamp(i, this.y0))]), pen.theme.border);
   }
 
-  drawAxes(pen, across, down, cell) {
-    const { tokens, numbers, selected } = this.header;
-    const step = cell >= LABELS_FROM ? 1 : niceStep(34 / cell);
-    const name = (t) => (cell >= LABELS_FROM ? label(tokens[t]) : String(numbers[t]));
-    const last = (start) => Math.min(tokens.length, Math.ceil(start + this.span));
-    const style = (t) => ({ size: cell >= LABELS_FROM ? Math.min(11, cell) : 10, align: 'right',
-      ...(t === selected ? { weight: 700, fill: pen.theme.accent } : {}) });
-    const shown = (start) => Array.from({ length: tokens.length }, (_, t) => t)
-      .filter((t) => t % step === 0 && t + 0.5 >= start && t + 0.5 <= start + this.span && t < last(start));
+  drawAxes(pen, across, down, high, broad) {
+    const { tokens, numbers, keys, key_numbers: keyNumbers, selected, square } = this.header;
     const named = this.left > BARE;
-    for (const i of named ? shown(this.y0) : []) pen.text(name(i), this.left - 5, down(i + 0.5) + 3.5, style(i));
-    for (const j of shown(this.x0)) {
-      pen.text(name(j), across(j + 0.5) + 3.5, TOP + this.side + 6, { ...style(j), turn: -90 });
+    const ticks = (cell, texts, places, start, span, chosen) => {
+      const step = cell >= LABELS_FROM ? 1 : niceStep(34 / cell);
+      const last = Math.min(texts.length, Math.ceil(start + span));
+      return texts.map((text, t) => ({ t, text: cell >= LABELS_FROM ? label(text) : String(places[t]),
+        style: { size: cell >= LABELS_FROM ? Math.min(11, cell) : 10, align: 'right',
+          ...(t === chosen ? { weight: 700, fill: pen.theme.accent } : {}) } }))
+        .filter(({ t }) => t % step === 0 && t + 0.5 >= start && t + 0.5 <= start + span && t < last);
+    };
+    for (const { t, text, style } of named ? ticks(high, tokens, numbers, this.y0, this.span, selected) : []) {
+      pen.text(text, this.left - 5, down(t + 0.5) + 3.5, style);
+    }
+    for (const { t, text, style } of ticks(broad, keys, keyNumbers, this.x0, this.wide, square ? selected : null)) {
+      pen.text(text, across(t + 0.5) + 3.5, TOP + this.side + 6, { ...style, turn: -90 });
     }
     const middle = this.side / 2;
     pen.text('key j (token)', this.left + middle, TOP + this.side + this.bottom - 6, { align: 'center', opacity: 0.75 });
@@ -240,42 +252,48 @@ class MapView {
 
   /* Small triangles at the selected token's row and column. */
   drawMark(pen, t, across, down, colour) {
-    const y = down(t + 0.5), x = across(t + 0.5), { side } = this;
+    const y = down(t + 0.5), x = this.header.square ? across(t + 0.5) : -1, { side } = this;
     if (y >= TOP && y <= TOP + side) pen.line([[this.left - 5, y - 4], [this.left, y], [this.left - 5, y + 4]], null, 1, colour);
     if (x >= this.left && x <= this.left + side) {
       pen.line([[x - 4, TOP + side + 5], [x, TOP + side], [x + 4, TOP + side + 5]], null, 1, colour);
     }
   }
 
-  drawCursor(pen, i, j, across, down, cell) {
-    const { tokens } = this.header, { side } = this, bottom = TOP + side, right = this.left + side;
+  drawCursor(pen, i, j, across, down, high, broad) {
+    const { tokens, keys } = this.header, { side } = this, bottom = TOP + side, right = this.left + side;
     const clip = (value, low, high) => Math.min(high, Math.max(low, value));
     const [y, y2] = [down(i), down(i + 1)].map((value) => clip(value, TOP, bottom));
     const [x, x2] = [across(j), across(j + 1)].map((value) => clip(value, this.left, right));
     for (const level of [y, y2]) pen.line([[this.left, level], [right, level]], VERMILION, 0.8);
     for (const level of [x, x2]) pen.line([[level, TOP], [level, bottom]], VERMILION, 0.8);
     const chip = (text, cx, cy, turn) => pen.text(text, cx, cy, { align: 'right', weight: 700, fill: VERMILION, turn });
-    const size = Math.max(23, cell); // covers the tick labels that it would cross
+    const tall = Math.max(23, high), size = Math.max(23, broad); // cover the tick labels that they would cross
     if (this.left > BARE) {
-      pen.rect(16, (y + y2) / 2 - size / 2, this.left - 19, size, pen.theme.background);
+      pen.rect(16, (y + y2) / 2 - tall / 2, this.left - 19, tall, pen.theme.background);
       chip(label(tokens[i]), this.left - 5, (y + y2) / 2 + 3.5, 0);
     }
     pen.rect((x + x2) / 2 - size / 2, bottom + 3, size, this.bottom - 22, pen.theme.background);
-    chip(label(tokens[j]), (x + x2) / 2 + 3.5, bottom + 6, -90);
+    chip(label(keys[j]), (x + x2) / 2 + 3.5, bottom + 6, -90);
   }
 
   /* ---- what the reader does ---- */
 
-  reset(length = this.header.tokens.length) {
-    Object.assign(this, { x0: 0, y0: 0, span: length });
+  reset(header = this.header) {
+    Object.assign(this, { x0: 0, y0: 0, span: header.tokens.length, wide: header.keys.length });
     this.refresh();
   }
 
-  /* Keep the window inside the map; the least window is four cells. */
+  /* Columns a row: 1 for a square map, and the window always has the map's shape. */
+  get shape() {
+    return this.header.keys.length / this.header.tokens.length;
+  }
+
+  /* Keep the window of `span` rows inside the map; the least window is four cells high. */
   look(x0, y0, span) {
     const length = this.header.tokens.length;
     this.span = Math.min(length, Math.max(Math.min(4, length), span));
-    this.x0 = Math.min(length - this.span, Math.max(0, x0));
+    this.wide = this.span * this.shape;
+    this.x0 = Math.min(this.header.keys.length - this.wide, Math.max(0, x0));
     this.y0 = Math.min(length - this.span, Math.max(0, y0));
     this.refresh();
   }
@@ -283,11 +301,11 @@ class MapView {
   cellAt(event) {
     if (!this.lefts) return null;
     const left = this.lefts[this.canvases.indexOf(event.target)];
-    const j = Math.floor(this.x0 + ((event.offsetX - left) / this.side) * this.span);
+    const j = Math.floor(this.x0 + ((event.offsetX - left) / this.side) * this.wide);
     const i = Math.floor(this.y0 + ((event.offsetY - TOP) / this.side) * this.span);
-    const length = this.header?.tokens.length ?? 0;
+    const rows = this.header?.tokens.length ?? 0, columns = this.header?.keys.length ?? 0;
     const within = (at, from) => at >= from && at < from + this.side;
-    return within(event.offsetX, left) && within(event.offsetY, TOP) && i < length && j < length ? [i, j] : null;
+    return within(event.offsetX, left) && within(event.offsetY, TOP) && i < rows && j < columns ? [i, j] : null;
   }
 
   listen(canvas) {
@@ -297,7 +315,7 @@ class MapView {
       event.preventDefault();
       const factor = Math.exp(event.deltaY * 0.002), span = Math.max(4, Math.min(this.header.tokens.length, this.span * factor));
       const fx = (event.offsetX - this.lefts[this.canvases.indexOf(canvas)]) / this.side, fy = (event.offsetY - TOP) / this.side;
-      this.look(this.x0 + fx * (this.span - span), this.y0 + fy * (this.span - span), span);
+      this.look(this.x0 + fx * (this.wide - span * this.shape), this.y0 + fy * (this.span - span), span);
     }, { passive: false });
     canvas.addEventListener('pointerdown', (event) => {
       drag = { x: event.offsetX, y: event.offsetY, x0: this.x0, y0: this.y0, moved: false };
@@ -307,7 +325,7 @@ class MapView {
       if (!this.header) return;
       const [dx, dy] = drag ? [event.offsetX - drag.x, event.offsetY - drag.y] : [0, 0];
       if (drag && Math.hypot(dx, dy) > 3) drag.moved = true;
-      if (drag?.moved) this.look(drag.x0 - (dx / this.side) * this.span, drag.y0 - (dy / this.side) * this.span, this.span);
+      if (drag?.moved) this.look(drag.x0 - (dx / this.side) * this.wide, drag.y0 - (dy / this.side) * this.span, this.span);
       else this.point(this.cellAt(event));
     });
     canvas.addEventListener('pointerup', (event) => {
@@ -322,13 +340,13 @@ class MapView {
 
   key(event) {
     const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    const [i, j] = this.cursor ?? [0, 0], length = this.header.tokens.length;
-    const clip = (value) => Math.min(length - 1, Math.max(0, value));
-    if (steps[event.key]) this.point([clip(i + steps[event.key][0]), clip(j + steps[event.key][1])]);
+    const [i, j] = this.cursor ?? [0, 0], { tokens, keys } = this.header, step = steps[event.key];
+    const clip = (value, several) => Math.min(several.length - 1, Math.max(0, value));
+    if (step) this.point([clip(i + step[0], tokens), clip(j + step[1], keys)]);
     else if (event.key === 'Enter') this.choose(i, j);
     else if (event.key === '+' || event.key === '-') {
       const span = this.span * (event.key === '+' ? 0.8 : 1.25);
-      this.look(j + 0.5 - span / 2, i + 0.5 - span / 2, span);
+      this.look(j + 0.5 - (span * this.shape) / 2, i + 0.5 - span / 2, span);
     } else if (event.key === '0') this.reset();
     else return;
     event.preventDefault();
@@ -348,15 +366,17 @@ class MapView {
   }
 
   describeCell(i, j) {
-    const { tokens, numbers, titles, causal, peaks } = this.header;
-    const where = `query (${numbers[i]}) ${label(tokens[i], 24)}   key (${numbers[j]}) ${label(tokens[j], 24)}`;
+    const { tokens, numbers, keys, key_numbers: keyNumbers, titles, causal, peaks } = this.header;
+    const where = `query (${numbers[i]}) ${label(tokens[i], 24)}   key (${keyNumbers[j]}) ${label(keys[j], 24)}`;
+    if (this.maps[0][i * keys.length + j] === Infinity && !(causal && j > i)) return `${where}\nmasked: this row does not see this key`;
     if (causal && j > i) return `${where}\nmasked: a causal row does not see later tokens`;
-    const at = i * tokens.length + j, [a, b] = this.maps.map((map) => map[at]);
+    const at = i * keys.length + j, [a, b] = this.maps.map((map) => map[at]);
     const digits = (value) => (Number.isNaN(value) ? 'not finite'
       : value && Math.abs(value) < 1e-4 ? value.toExponential(3) : value.toFixed(6)).padEnd(10);
-    const error = this.maps.reduce((sum, map, side) => sum + Math.sqrt(map[at] * peaks[side]) / 65533, 0);
+    const error = this.maps.reduce((sum, map, side) => sum + Math.sqrt(map[at] * peaks[side]) / 65532, 0);
     const known = this.exact.has(i) ? 'float32' : `\u00b1 ${error.toExponential(0)} (16 bit; click a row for float32)`;
     const sign = b - a > 0 ? '+' : '';
+    if (this.header.single) return `${where}\n${titles[0]} ${digits(a)}   ${known}`;
     return `${where}\n${titles[0]} ${digits(a)}   ${titles[1]} ${digits(b)}   difference ${sign}${digits(b - a)}   ${known}`;
   }
 
@@ -372,13 +392,14 @@ class MapView {
   /* Heading, the three panels beside or below each other, and what the legend says. */
   exportPanels(kind, theme, stacked) {
     const panel = TOP + this.side + this.bottom + (stacked ? GAP : 0);
+    const several = this.panels.length;
     const along = (count) => this.widths.slice(0, count).reduce((sum, each) => sum + each + GAP, 0);
-    const width = kind === 'column' ? COLUMN : stacked ? this.widths[0] : along(3) - GAP;
+    const width = kind === 'column' ? COLUMN : stacked ? this.widths[0] : along(several) - GAP;
     const { heading, note, name } = this.header;
     const notes = [...this.legend, ...(kind === 'png' ? [] : ['cells are an embedded raster, text and curves are vectors'])];
     const titles = inLines(note ? `${heading} \u2014 ${note}` : heading, width - 8, 13, 600, theme);
     const foot = inLines(notes.join(' \u00b7 '), width - 8, 11, 400, theme);
-    const top = 10 + 17 * titles.length, floor = top + panel * (stacked ? 3 : 1);
+    const top = 10 + 17 * titles.length, floor = top + panel * (stacked ? several : 1);
     exportFigure(kind, width, floor + 8 + 15 * foot.length, theme, (pen) => {
       titles.forEach((line, at) => pen.text(line, 4, 16 + 17 * at, { size: 13, weight: 600 }));
       this.panels.forEach((one, side) => {
@@ -396,33 +417,35 @@ class MapView {
   }
 }
 
-/* Codes 0..65534 are (code / 65534)^2 of the map's peak, 65535 is not finite; high bytes first, then low bytes. */
-function decode(codes, { tokens, causal, peaks }) {
-  const length = tokens.length, count = causal ? (length * (length + 1)) / 2 : length * length;
+/* Codes 0..65533 are (code / 65533)^2 of the map's peak, 65534 is masked, 65535 is not finite; high bytes first, then low bytes. */
+function decode(codes, { tokens, keys, causal, peaks }) {
+  const rows = tokens.length, columns = keys.length, count = causal ? (rows * (rows + 1)) / 2 : rows * columns;
   return peaks.map((peak, side) => {
-    const values = new Float32Array(length * length).fill(Infinity);
+    const values = new Float32Array(rows * columns).fill(Infinity);
     let from = 2 * count * side;
-    for (let i = 0; i < length; i++) {
-      for (let j = 0; j < (causal ? i + 1 : length); j++, from++) {
+    for (let i = 0; i < rows; i++) {
+      for (let j = 0; j < (causal ? i + 1 : columns); j++, from++) {
         const code = (codes[from] << 8) | codes[from + count];
-        values[i * length + j] = code === 65535 ? NaN : (code / 65534) ** 2 * peak;
+        values[i * columns + j] = code === 65535 ? NaN : code === 65534 ? Infinity : (code / 65533) ** 2 * peak;
       }
     }
     return values;
   });
 }
 
-/* Two by two cells into one: the cell of largest magnitude; masked only if all are, not finite if any is. */
-function halve({ size, values }) {
-  const half = Math.ceil(size / 2), result = new Float32Array(half * half).fill(Infinity);
-  for (let i = 0; i < size; i++) {
-    for (let j = 0; j < size; j++) {
-      const value = values[i * size + j], at = (i >> 1) * half + (j >> 1), now = result[at];
+/* Two cells into one, downwards (1 or 0) and across (1 or 0): the cell of largest magnitude; masked only if all are, not
+ * finite if any is. */
+function halve({ rows, columns, values }, down, across) {
+  const high = Math.ceil(rows / (1 + down)), broad = Math.ceil(columns / (1 + across));
+  const result = new Float32Array(high * broad).fill(Infinity);
+  for (let i = 0; i < rows; i++) {
+    for (let j = 0; j < columns; j++) {
+      const value = values[i * columns + j], at = (i >> down) * broad + (j >> across), now = result[at];
       if (value === Infinity || Number.isNaN(now)) continue;
       if (now === Infinity || Number.isNaN(value) || Math.abs(value) > Math.abs(now)) result[at] = value;
     }
   }
-  return { size: half, values: result };
+  return { rows: high, columns: broad, values: result };
 }
 
 function niceStep(least) {

@@ -51,16 +51,17 @@ def head_atlas(atlas: HeadAtlas, key: str) -> tuple[int, int] | None:
     picked = _component(key=key, data=pack(atlas), on_picked_change=lambda: None).picked
     if not picked:
         return None
-    layers, heads = atlas.cells.shape[:2]
-    return min(int(picked[0]), layers - 1), min(int(picked[1]), heads - 1)
+    layer = min(int(picked[0]), len(atlas.numbers) - 1)
+    return atlas.numbers[layer], min(int(picked[1]), atlas.counts[layer] - 1)
 
 
 def pack(atlas: HeadAtlas) -> bytes:
     """The message of a ``HeadAtlas``."""
     header = {
-        "layers": [str(layer) for layer in range(atlas.cells.shape[0])], "heads": atlas.cells.shape[1],
-        "cells": atlas.cells.shape[-1], "causal": atlas.causal and atlas.cells.shape[-1] > 1,
-        "chosen": list(atlas.chosen), "title": atlas.title, "note": atlas.note, "name": atlas.name,
+        "layers": [str(layer) for layer in atlas.numbers], "heads": atlas.cells.shape[1], "counts": list(atlas.counts),
+        "rows": atlas.cells.shape[-2], "cells": atlas.cells.shape[-1],
+        "causal": atlas.causal and atlas.cells.shape[-1] > 1, "chosen": list(atlas.place),
+        "title": atlas.title, "note": atlas.note, "name": atlas.name,
         "unit": atlas.unit, "colour": atlas.colour, "diverging": atlas.diverging, "ceiling": atlas.top(),
         "stops": stops(theme.DIVERGING if atlas.diverging else theme.SEQUENTIAL),
         "readings": [[float(x) if np.isfinite(x) else None for x in row] for row in atlas.readings],

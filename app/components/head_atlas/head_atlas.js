@@ -5,6 +5,7 @@
 const NOT_FINITE = [204, 121, 167];
 const EDGE = { left: 58, top: 60, right: 8, bottom: 8, gap: 5 };
 const LARGEST_TILE = 104;
+const TALLEST = 640; // CSS pixels of all heads together, where tiles are not smaller than their cells
 const ATLASES = new WeakMap();
 
 class Atlas {
@@ -38,21 +39,21 @@ class Atlas {
     this.refresh();
   }
 
-  /* All tiles in one canvas without gaps: tile (layer, head) starts at (layer, head) times cells. */
+  /* All tiles in one canvas without gaps: tile (layer, head) starts at layer times cells, head times rows. */
   paint(codes) {
-    const { layers, heads, cells, causal } = this.header;
+    const { layers, heads, rows, cells, counts, causal } = this.header;
     const canvas = document.createElement('canvas');
     canvas.width = layers.length * cells;
-    canvas.height = heads * cells;
+    canvas.height = heads * rows;
     const context = canvas.getContext('2d');
     const image = context.createImageData(canvas.width, canvas.height);
     this.painted = 0;
     for (let at = 0; at < codes.length; at++) {
-      const column = at % cells, row = Math.floor(at / cells) % cells, tile = Math.floor(at / cells ** 2);
-      if (causal && column > row) continue;
+      const column = at % cells, row = Math.floor(at / cells) % rows, tile = Math.floor(at / (cells * rows));
       const head = tile % heads, layer = Math.floor(tile / heads);
+      if ((causal && column > row) || head >= counts[layer]) continue;
       const rgb = codes[at] === 255 ? NOT_FINITE : this.table[Math.round((codes[at] * 1023) / 254)];
-      image.data.set([...rgb, 255], 4 * ((head * cells + row) * canvas.width + layer * cells + column));
+      image.data.set([...rgb, 255], 4 * ((head * rows + row) * canvas.width + layer * cells + column));
       this.painted += 1;
     }
     context.putImageData(image, 0, 0);
@@ -78,9 +79,10 @@ class Atlas {
 
   /* Sizes for the room there is: `ratio` device pixels a CSS pixel, and never below one a cell, which would sample. */
   arrange(room, ratio, least) {
-    const { layers, heads, cells } = this.header;
+    const { layers, heads, rows, cells } = this.header;
     const tile = (room - EDGE.left - EDGE.right) / layers.length - EDGE.gap;
-    this.tile = Math.max(cells / ratio, Math.min(LARGEST_TILE, tile));
+    const fitting = TALLEST / heads - EDGE.gap;
+    this.tile = Math.max(cells / ratio, rows / ratio, Math.min(LARGEST_TILE, tile, fitting));
     this.width = Math.max(least, EDGE.left + layers.length * (this.tile + EDGE.gap) + EDGE.right);
     this.height = EDGE.top + heads * (this.tile + EDGE.gap) + EDGE.bottom;
   }
@@ -90,7 +92,7 @@ class Atlas {
   }
 
   draw(pen, live) {
-    const { layers, heads, cells, chosen, ceiling, colour, diverging, unit } = this.header;
+    const { layers, heads, rows, cells, counts, chosen, ceiling, colour, diverging, unit } = this.header;
     const width = Math.min(300, this.width - EDGE.left - 10);
     drawBar(pen, { x: EDGE.left, y: 4, width, table: this.table, ceiling, colour, diverging, title: unit });
     const tile = this.tile;
@@ -100,11 +102,12 @@ class Atlas {
       for (let head = 0; head < heads; head++) {
         const [, y] = this.place(0, head);
         if (layer === 0) pen.text(`head ${head}`, EDGE.left - 8, y + tile / 2 + 4, { align: 'right' });
-        pen.image(this.picture, [layer * cells, head * cells, cells, cells], x, y, tile, tile);
+        if (head >= counts[layer]) continue; // this layer has no such head
+        pen.image(this.picture, [layer * cells, head * rows, cells, rows], x, y, tile, tile);
         this.frame(pen, layer, head, pen.theme.border, 1);
       }
     }
-    this.frame(pen, ...chosen, VERMILION, 3);
+    if (chosen[0] >= 0) this.frame(pen, ...chosen, VERMILION, 3);
     if (live && this.hover) this.frame(pen, ...this.hover, pen.theme.text, 2);
   }
 
@@ -118,7 +121,7 @@ class Atlas {
     if (!this.header) return null;
     const step = this.tile + EDGE.gap;
     const layer = Math.floor((event.offsetX - EDGE.left) / step), head = Math.floor((event.offsetY - EDGE.top) / step);
-    const inside = layer >= 0 && head >= 0 && layer < this.header.layers.length && head < this.header.heads;
+    const inside = layer >= 0 && head >= 0 && layer < this.header.layers.length && head < this.header.counts[layer];
     return inside ? [layer, head] : null;
   }
 
@@ -144,9 +147,12 @@ class Atlas {
 
   key(event) {
     const steps = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
-    const [layer, head] = this.hover ?? this.header.chosen, step = steps[event.key];
+    const [layer, head] = this.hover ?? this.header.chosen.map((place) => Math.max(0, place)), step = steps[event.key];
     const clip = (value, count) => Math.min(count - 1, Math.max(0, value));
-    if (step) this.point([clip(layer + step[0], this.header.layers.length), clip(head + step[1], this.header.heads)]);
+    if (step) {
+      const next = clip(layer + step[0], this.header.layers.length);
+      this.point([next, clip(head + step[1], this.header.counts[next])]);
+    }
     else if (event.key === 'Enter') this.choose([layer, head]);
     else return;
     event.preventDefault();

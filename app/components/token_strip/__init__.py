@@ -26,18 +26,19 @@ def _component() -> Any:
 
 def token_strip(
     tokens: tuple[str, ...], ids: list[int], unknown: list[bool], values: np.ndarray, scale: Scale, *, title: str,
-    selected: int, key: str,
+    selected: int, key: str, raw: list[str] | None = None,
 ) -> int | None:  # fmt: skip
     """Draw L tokens coloured by ``values`` (L,); the index that was just clicked, else None (a trigger, not a state).
 
-    Hover shows index, id, label and value. A value that is not finite is hatched. ``unknown`` tokens are underlined.
+    Hover shows index, id, label, how the vocabulary writes it (``raw``) and value. A value that is not finite is
+    hatched. ``unknown`` tokens are underlined.
     """
     colours = scale.colours(values)
     data = {
         "title": title, "low": f"{scale.low:.4g}", "high": f"{scale.high:.4g}", "stops": scale.stops,
         "tokens": list(tokens), "ids": list(ids), "unknown": list(unknown), "colours": colours,
         "inks": [ink(colour) for colour in colours], "values": [f"{value:.5g}" for value in values],
-        "selected": selected,
+        "selected": selected, "raw": list(raw or []),
     }  # fmt: skip
     found = _component()(key=key, data=data, on_picked_change=lambda: None)
     return None if found.picked is None else int(found.picked)

@@ -35,7 +35,8 @@ function span(kind, text) {
   return element;
 }
 
-function describe({ tokens, ids, unknown, values, title }, index) {
+function describe({ tokens, ids, unknown, values, title, raw }, index) {
   const known = unknown[index] ? ", not a word of the vocabulary" : "";
-  return `token ${index}: ${tokens[index]}\nid ${ids[index]}${known}\n${title}: ${values[index]}`;
+  const written = raw.length ? `, in the vocabulary ${raw[index]}` : "";
+  return `token ${index}: ${tokens[index]}\nid ${ids[index]}${written}${known}\n${title}: ${values[index]}`;
 }

@@ -1,0 +1,80 @@
+"""A metric for a model that has none: what the figures call it, and how it is put on a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from fbt_core.geometry.sources import SOURCES, Options, apply, with_strength
+from fbt_core.trace import Trace
+
+if TYPE_CHECKING:
+    from app.cache import Request
+
+OFFERED = tuple(name for name in SOURCES if name != "learned")
+"""The sources that a model without a metric may get one from."""
+
+ADAPTER = "adapter"
+QUIET = 1000
+"""Tokens times layers up to which a metric takes about a second: no progress bar."""
+
+
+def kind(source: str) -> str:
+    """The row of SOURCES that a run's source names: an adapter's reference stands behind its own."""
+    return source.partition(":")[0]
+
+
+def title(name: str) -> str:
+    """What the chooser shows."""
+    return SOURCES[name].title if name else "none: the model as it is"
+
+
+def label(request: Request) -> str:
+    """Short enough for a figure."""
+    rank = "" if kind(request.source) in ("identity", ADAPTER) else f", rank {request.rank}"
+    return f"what-if: {kind(request.source)} metric{rank}, strength {request.strength:g}"
+
+
+def explained(request: Request) -> str:
+    """``label``, and how it was scaled, for a caption."""
+    scaled = {"identity": "", ADAPTER: ", in its own units"}
+    how = scaled.get(kind(request.source), ", normalised to mean tr K = 1 a layer")
+    return f"{label(request)}{how}; the model was not trained with it"
+
+
+def options(request: Request) -> dict[str, Any]:
+    """What ``apply`` takes beside rank and strength."""
+    if kind(request.source) != ADAPTER or ":" not in request.source:
+        return {}
+    from app import uploads
+    from fbt_core.checkpoints.adapter import load_adapter
+
+    return {"adapter": load_adapter(uploads.path_of(request.source.partition(":")[2]))}
+
+
+def applied(model: Any, trace: Trace, request: Request) -> Trace:
+    """The trace with the metric at strength 1, behind a progress bar where it takes longer."""
+    name = kind(request.source)
+    slow = trace.length * len(trace.layers) > QUIET
+    bar = st.progress(0.0, f"{SOURCES[name].title} metric, layer by layer") if slow else None
+
+    def progress(done: int, layers: int) -> None:
+        if bar is not None:
+            bar.progress(done / layers, f"{SOURCES[name].title} metric: layer {done} of {layers}")
+
+    found = apply(model, trace, name, request.rank, progress=progress, **options(request))
+    if bar is not None:
+        bar.empty()
+    return found
+
+
+def strengthened(trace: Trace, strength: float) -> Trace:
+    """A trace of ``applied`` at another strength, at no cost."""
+    return trace if strength == 1.0 else with_strength(trace, strength)
+
+
+def reasons(model: Any, trace: Trace) -> dict[str, str]:
+    """Why a source cannot be had, by its name; the adapter, which comes from a file, is not asked for."""
+    found = {name: SOURCES[name].unavailable(model, trace, Options()) for name in OFFERED if name != ADAPTER}
+    return {name: why for name, why in found.items() if why}
