@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.run import MATCHES, MAXIMUM_STRENGTH, Run
+from app.run import MATCHES, MAXIMUM_RANK, MAXIMUM_STRENGTH, PICTURE, SOURCE, STACKS, Run
 from app.sidebar import partner
 
 REFERENCES = st.one_of(
@@ -25,6 +25,11 @@ RUNS = st.builds(
     strength=st.floats(0, MAXIMUM_STRENGTH),
     match=st.sampled_from(list(MATCHES)),
     device=st.sampled_from(["cpu", "cuda", "cuda:1"]),
+    source=st.one_of(st.sampled_from(["", "fisher", "local"]), REFERENCES.map("adapter:{}".format)),
+    rank=st.integers(1, MAXIMUM_RANK),
+    stack=st.sampled_from(STACKS),
+    target=st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
+    image=st.one_of(st.just(""), st.just("sample:scene"), st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True)),
 )
 
 
@@ -57,6 +62,8 @@ def test_a_run_is_a_cache_key() -> None:
         {"a": "../../etc/passwd"}, {"a": "demo:../secret"}, {"a": "/x.safetensors"}, {"a": "sha256:zz"}, {"b": "x"},
         {"layer": "-4"}, {"layer": "two"}, {"head": "1e9"}, {"token": ""}, {"strength": "nan"}, {"strength": "inf"},
         {"strength": "-1"}, {"match": "magic"}, {"device": "cuda:0; rm"}, {"device": "tpu"}, {"unheard": "of"},
+        {"source": "adapter:/etc/passwd"}, {"source": "Fisher!"}, {"rank": "0"}, {"rank": "17"}, {"stack": "sideways"},
+        {"image": "file:///x.png"}, {"image": "sha256:zz"},
     ],
 )  # fmt: skip
 def test_a_bad_parameter_falls_back(query: dict[str, str]) -> None:
@@ -69,6 +76,9 @@ def test_any_query_gives_a_valid_run(run: Run, noise: dict[str, str]) -> None:
     found = Run.from_query(run.to_query() | noise)
     assert found.layer >= 0 and found.head >= 0 and found.token >= 0
     assert 0 <= found.strength <= MAXIMUM_STRENGTH and found.match in MATCHES
+    assert 1 <= found.rank <= MAXIMUM_RANK and found.stack in STACKS
+    assert not found.source or SOURCE.fullmatch(found.source)
+    assert not found.image or PICTURE.fullmatch(found.image)
     assert Run.from_query(found.to_query()) == found
 
 

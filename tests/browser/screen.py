@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode, urlparse
 
 import numpy as np
@@ -103,15 +104,15 @@ class Screen:
         box.press("Control+Enter")
         return self.settle()
 
-    def upload(self, path: Path) -> Screen:
-        """Give a file by the file chooser."""
-        expander = self.page.get_by_test_id("stSidebar").get_by_test_id("stExpander")
-        button = expander.get_by_test_id("stFileUploaderDropzone").locator("button").first
+    def upload(self, *files: Path | dict[str, Any]) -> Screen:
+        """Give files, which are one checkpoint, by the file chooser: paths, or names with contents."""
+        expander = self.page.get_by_test_id("stSidebar").get_by_test_id("stExpander").filter(has_text="Upload a check")
+        button = expander.get_by_role("button", name="Choose files")
         if not button.is_visible():
             expander.locator("summary").click()
         with self.page.expect_file_chooser() as chooser:
             button.click()
-        chooser.value.set_files(path)
+        chooser.value.set_files(list(files))
         return self
 
     def field(self) -> Locator:

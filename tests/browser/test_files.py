@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import torch
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
-from tests.browser.screen import Screen
+from tests.browser.screen import WAIT, Screen
+from tests.browser.server import Server
+from tests.corpus import CASES
 
 TEXT = "the old sailor near the ships sings"
 HOSTILE = (
@@ -65,6 +72,98 @@ def test_garbage_gives_one_message_and_takes_nothing_away(screen: Screen, tmp_pa
     assert "layer=1" in screen.page.url and "sha256" not in screen.page.url
     expect(screen.field()).to_have_attribute("data-count", "8")
     assert screen.page.get_by_test_id("stException").count() == 0
+
+
+HOSTILE_FILES = (
+    "cut-half.safetensors", "lfs.safetensors", "page.bin", "header-2-63.safetensors", "header-deep.safetensors",
+    "tensor-twice.safetensors", "overlap.safetensors", "300000-tensors.safetensors", "gptq.safetensors",
+    "evil-zip.pt", "evil-bare.pkl", "bytearray-6e9.pt", "stride-0.pt", "laughs-of-tensors.pt", "deflated.pt",
+    "two-pickles.pt", "array-2-33.gguf", "zip-slip.zip", "zip-bomb.zip", "tar-climbs.tar",
+)  # fmt: skip
+
+
+def opened(screen: Screen, name: str) -> Locator:
+    """Checkpoint A, once its chooser shows a file of this name."""
+    return screen.page.get_by_test_id("stSidebar").locator(f'input[aria-label*="Checkpoint A"][value*="{name}"]')
+
+
+def large(path: Path, size: int) -> Path:
+    """A safetensors file of one matrix of zeros, which takes no place on the disk."""
+    count = size // 4 // 1000
+    table = {"layers.0.weight": {"dtype": "F32", "shape": [count, 1000], "data_offsets": [0, count * 4000]}}
+    header = json.dumps(table).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + count * 4000)
+    return path
+
+
+def test_one_session_takes_a_folder_loose_files_a_large_one_and_twenty_hostile_ones(
+    screen: Screen, tmp_path: Path
+) -> None:
+    for name in ("folder.zip", "hf-loose-files", *HOSTILE_FILES):
+        CASES[name].write(tmp_path / name)
+    screen.open("weights").upload(tmp_path / "folder.zip")
+    expect(opened(screen, "folder.zip")).to_be_visible()
+    loose = sorted((tmp_path / "hf-loose-files").iterdir(), key=lambda path: path.stat().st_size)
+    assert len(loose) >= 3
+    screen.settle().upload(*loose)
+    expect(opened(screen, f"{loose[-1].name} and {len(loose) - 1} more")).to_be_visible()
+    screen.settle().upload(large(tmp_path / "large.safetensors", 300_000_000))
+    expect(opened(screen, "large.safetensors")).to_be_visible()
+    screen.settle()
+    expect(screen.page.get_by_text("75,000,000 numbers")).to_be_visible()
+    screen.tab("Glossary")  # a page that draws little
+    for name in HOSTILE_FILES:
+        assert not CASES[name].loads
+        screen.upload(tmp_path / name)
+        said = screen.page.locator(".st-key-upload-problem").filter(has_text=name)
+        expect(said).to_be_visible()
+        assert "Got" in said.inner_text() and "Traceback" not in said.inner_text()
+        assert "weights_only" not in said.inner_text()
+    screen.settle()
+    expect(opened(screen, "large.safetensors")).to_be_visible()
+    assert screen.page.get_by_test_id("stException").count() == 0
+    assert not (tmp_path / "CANARY").exists()
+
+
+def test_an_empty_file_is_refused_where_it_was_chosen(screen: Screen, tmp_path: Path) -> None:
+    (tmp_path / "empty.pt").touch()
+    screen.open("glossary").upload(tmp_path / "empty.pt")
+    expect(screen.page.get_by_test_id("stSidebar").get_by_role("alert")).to_contain_text("empty file")
+
+
+def test_a_ticket_is_good_once_and_the_file_goes_with_its_session(
+    new_screen: Callable[..., Screen], checkpoint: Path, server: Server
+) -> None:
+    def put(address: str, origin: str, length: str = "5") -> int:
+        headers = {"Origin": origin, "Content-Length": length}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(address, b"bytes", headers, method="PUT")) as answer:
+                return answer.status
+        except urllib.error.HTTPError as fault:
+            return fault.code
+
+    def held() -> set[Path]:
+        return {path for path in server.log.parent.glob("fiberscope-*/*/*") if path.is_file()}
+
+    before, sent = held(), []
+    screen = new_screen().open("glossary")
+    screen.page.on("request", lambda request: sent.append(request.url) if request.method == "PUT" else None)
+    screen.upload(checkpoint)
+    screen.page.wait_for_url(re.compile("a=sha256"))
+    screen.settle()
+    assert len(sent) == 1 and len(held() - before) == 1
+    assert put(sent[0], server.address) == 403
+    assert put(f"{server.address}/upload/guess/0", server.address) == 403
+    assert put(f"{server.address}/upload/guess/0", "http://" + "evil.example") == 403
+    screen.page.close()
+    deadline = WAIT / 1000
+    watcher = new_screen()
+    while held() - before and deadline > 0:
+        watcher.page.wait_for_timeout(200)
+        deadline -= 0.2
+    assert held() == before
 
 
 def test_a_link_to_an_unknown_upload_asks_for_the_file(screen: Screen) -> None:

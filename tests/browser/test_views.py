@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from itertools import product
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from playwright.sync_api import Browser, Locator, expect
 
+from app import intake_paths
 from tests.browser.screen import WAIT, Screen, colours, pixels, updates, wait_for_update
 from tests.browser.server import running
+from tests.test_foreign_pages import build
 
 TEXT = "the old sailor near the ships sings"
 TOKENS = len(TEXT.split()) + 1  # the beginning-of-text token stands in front
@@ -166,3 +170,26 @@ def test_light_and_dark(new_screen: Callable[..., Screen], scheme: str) -> None:
     corner = pixels(canvas)[3, 3].mean()
     assert corner > 180 if scheme == "light" else corner < 80
     assert colours(canvas) > BLANK
+
+
+def test_cross_attention_is_drawn_and_read_off(
+    browser: Browser, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of three decoder tokens, columns of six encoder tokens: the readout names both sides of the last cell."""
+    models = tmp_path / "models"
+    torch.manual_seed(0)
+    build("t5").save_pretrained(models / "t5")
+    monkeypatch.setenv(intake_paths.VARIABLE, str(models))
+    reference = "path:" + hashlib.sha256(str((models / "t5").resolve()).encode()).hexdigest()[:16]
+    with running(root, tmp_path) as server:
+        screen = Screen(browser.new_page(), server.address)
+        screen.open("attention", a=reference, text="3 4 5 6 7 8", target="9 10", stack="cross")
+        maps = screen.maps()
+        canvas = maps.locator("canvas").first
+        assert colours(canvas) > BLANK
+        canvas.focus()
+        for key in ["ArrowDown"] * 2 + ["ArrowRight"] * 5:
+            canvas.press(key)
+        expect(maps.get_by_role("status")).to_contain_text("query (2) id 10   key (5) id 8")
+        assert screen.faults == []
+        screen.page.close()
