@@ -9,7 +9,8 @@ import pandas as pd
 import streamlit as st
 
 from app import widgets
-from app.attention import Choice, lost, note, own_panels, variation, variation_table, windowed
+from app.attention import Choice, lost, note, own_panels, windowed
+from app.attention_atlas import variation, variation_table
 from app.components.attention_maps import attention_maps
 from app.components.head_atlas import head_atlas
 from app.figures.atlas import HeadAtlas, atlas_figure, ranked, shares_figure, terms_figure

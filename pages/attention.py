@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import attention, frame, widgets
+from app import attention, attention_atlas, frame, widgets
 from app.attention_sections import (
     attending,
     draw_atlas,
@@ -47,8 +47,8 @@ for side, panels in zip(view.sides, several, strict=True):
     draw_maps(side, panels, choice, key=f"maps-{side.name}")
 
 with overview, st.spinner("Drawing every head"):
-    atlases = attention.atlases(view, choice, attention.pick_tile(choice))
-    for (left, right), side, shown in zip(places(view, choice), view.sides, atlases, strict=True):
+    several_heads = attention_atlas.atlases(view, choice, attention.pick_tile(choice))
+    for (left, right), side, shown in zip(places(view, choice), view.sides, several_heads, strict=True):
         with left:
             draw_atlas(view, side, choice, shown)
         if not choice.single:

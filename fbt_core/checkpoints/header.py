@@ -86,8 +86,8 @@ def _parse(raw: bytes) -> dict[str, Any]:
 
 def _entry(name: str, entry: Any) -> TensorEntry:
     """One tensor's row, every field of the type and size that it should have."""
-    if not 0 < len(name) <= MOST_NAME:
-        raise CheckpointError(f"a tensor name of {len(name)} characters", f"1 to {MOST_NAME}", DAMAGED)
+    if len(name) > MOST_NAME:
+        raise CheckpointError(f"a tensor name of {len(name)} characters", f"at most {MOST_NAME}", DAMAGED)
     shown = repr(name[:80])
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise CheckpointError(f"tensor {shown} without dtype, shape and data_offsets", "these three", DAMAGED)

@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
+from fbt_core.checkpoints import health
 from fbt_core.checkpoints.case import Case
 from fbt_core.checkpoints.checkpoint import Checkpoint
 from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.checkpoints.header import TensorEntry
-from fbt_core.checkpoints.health import count_not_finite, few
+from fbt_core.checkpoints.health import few
 from fbt_core.checkpoints.inspection import MODEL, Inspection, counted
 from fbt_core.checkpoints.memory import check_fits
 from fbt_core.checkpoints.tensors import FLOATS, bytes_of
@@ -95,8 +96,8 @@ def read(case: Case) -> Checkpoint:
     tensors, digest = case.weights.read()
     if data_sha256(tensors) != metadata.get("data_sha256"):
         raise CheckpointError("tensors whose SHA-256 is not the one in the file", "equal sums", "Copy the file again.")
-    _check_finite(tensors)
-    return Checkpoint(config, tensors, tokenizer, _table(metadata, "training"), case.origin(digest))
+    record = _table(metadata, "training")
+    return Checkpoint(config, tensors, tokenizer, record, case.origin(digest), health.notices(tensors))
 
 
 def check(case: Case) -> tuple[FiberBundleConfig, Tokenizer]:
@@ -154,15 +155,6 @@ def _check_entries(entries: Mapping[str, TensorEntry], config: FiberBundleConfig
             raise CheckpointError(f"{name!r} of shape {entry.shape}", f"{shape} by its config", RETRAIN)
         if entry.dtype not in FLOATS:
             raise CheckpointError(f"{name!r} of dtype {entry.dtype}", f"one of {', '.join(FLOATS)}", RETRAIN)
-
-
-def _check_finite(tensors: Mapping[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if bad := count_not_finite(tensor):
-            raise CheckpointError(
-                f"{bad} of {tensor.numel()} values of {name!r} that are NaN or infinite", "finite numbers",
-                "The training run diverged: use an earlier checkpoint.",
-            )  # fmt: skip
 
 
 def look(found: Inspection, case: Case) -> Inspection:

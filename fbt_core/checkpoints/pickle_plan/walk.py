@@ -93,8 +93,8 @@ class Walk:
                 if not isinstance(child, (Tensor, Thing)) or (group == "_buffers" and key in skipped):
                     continue
                 name = f"{dotted}{key}" if isinstance(key, str) else ""
-                if not 0 < len(name) <= MOST_NAME:
-                    raise Refused(f"a name of {len(name)} characters", f"1 to {MOST_NAME}", DAMAGED)
+                if len(name) > MOST_NAME:
+                    raise Refused(f"a name of {len(name)} characters", f"at most {MOST_NAME}", DAMAGED)
                 self.visit(child, path, name + "." * (group == "_modules"))
 
 
