@@ -101,7 +101,7 @@ def test_errors_are_one_line(path: Path, tmp_path: Path) -> None:
         (("maps", path, "--text", "a", "--head", 9), "expected 0 to 1"),
         (("maps", path, "--text", "a", "--score", "cosine"), "expected one of"),
         (("maps", path, "--text", "a", "--score", "l2", "--alpha", 0.5), "with blended only"),
-        (("trace", path, "--text", "a", "--dtype", "int4"), "expected one of"),
+        (("trace", path, "--text", "a", "--dtype", "int4"), "expected auto or one of"),
         (("trace", path, "--text", "a", "--device", "warp"), "--device 'warp'"),
         (("trace", path, "--text", "@nowhere.txt"), "nowhere.txt"),
     ]

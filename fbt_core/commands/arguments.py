@@ -86,7 +86,7 @@ def what_if_of(trace: Trace) -> str:
     """What of a trace's metric is not the model's own, one line; empty where all is."""
     if trace.source and trace.source != "learned":
         return f"what-if: metric {trace.source}, strength {trace.strength:g}; the model was not trained with it"
-    return f"metric strength {trace.strength:g}, not the trained 1" if trace.strength != 1.0 else ""
+    return f"metric strength {trace.strength}, not the trained 1" if trace.strength != 1.0 else ""
 
 
 @contextmanager
