@@ -22,7 +22,8 @@ QUICK = 4000
 CAPTION = (
     "The same model with parts of it left out, on the same text: contributions of the feed-forward are dropped, or the "
     "skip connections, or both; norms and the embedding stay (Dong et al., arXiv 2103.03404, Figure 2). In theory the "
-    "residual of attention alone falls doubly exponentially. What-if: none but the full model was trained so."
+    "residual of attention alone falls doubly exponentially; in float32 what is below about $10^{-6}$ is rounding. "
+    "What-if: none but the full model was trained so."
 )
 
 
@@ -38,7 +39,17 @@ def draw(view: View, options: dict[str, str]) -> None:
         return
     for column, (side, readings) in zip(st.columns(len(found)), found, strict=True):
         with column:
-            _panel(side, readings, options)
+            _panel(side, readings, options, _limits(found))
+
+
+def _limits(found: list[tuple[Side, dict[str, np.ndarray]]]) -> list[float] | None:
+    """The exponents of ten between which two panels stand, so that they can be compared; None leaves one free."""
+    drawn = np.concatenate([values.ravel() for _, readings in found for values in readings.values()])
+    drawn = np.log10(drawn[np.isfinite(drawn) & (drawn > 0)])
+    if len(found) < 2 or not drawn.size:
+        return None
+    room = 0.05 * max(float(np.ptp(drawn)), 1.0)
+    return [float(drawn.min()) - room, float(drawn.max()) + room]
 
 
 def _readings(side: Side, options: dict[str, str]) -> dict[str, np.ndarray]:
@@ -60,7 +71,7 @@ def _readings(side: Side, options: dict[str, str]) -> dict[str, np.ndarray]:
     return found
 
 
-def _panel(side: Side, readings: dict[str, np.ndarray], options: dict[str, str]) -> None:
+def _panel(side: Side, readings: dict[str, np.ndarray], options: dict[str, str], limits: list[float] | None) -> None:
     x, names, _ = depth.places(side.layers, "out", False)
     series = [
         Series(VARIANTS[name].title, x, np.where(values > 0, values, np.nan), final=True, names=names)
@@ -68,6 +79,7 @@ def _panel(side: Side, readings: dict[str, np.ndarray], options: dict[str, str])
     ]  # fmt: skip
     measure = MEASURES[MEASURE]
     figure = lines.by_depth(series, side.title, x_title("out", False), theme.axis_title(measure), log=True)
+    figure.update_yaxes(range=limits)
     theme.subtitle(figure, f"after each block; tokens {options['tokens']}, sinks {options['sinks']}")
     theme.note(figure, "; ".join(filter(None, [side.what_if_forward, "what-if: all but the full model"])))
     zeros = sum(int((values == 0).sum()) for values in readings.values())

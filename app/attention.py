@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import streamlit as st
 
+from app import widgets
 from app.figures.maps import COLOURS, SHORT_UNIT, UNIT, MapPanels, cut, pooled
 from app.view import Side, View
 from fbt_core.attention.scores import SCORES
@@ -95,11 +96,9 @@ def offered(view: View) -> list[str]:
 
 def _pick(label: str, key: str, options: list[str], default: str, title: Callable[[str], str]) -> str:
     """A select box bound to the URL; a value that this model does not offer falls back to the default."""
-    if st.session_state.get(key, default) not in options:
-        del st.session_state[key]
     return st.selectbox(
-        label, options, index=options.index(default), key=key, format_func=title, bind="query-params", width=200,
-        persist_state="session",
+        label, options, index=widgets.start(key, options, default), key=key, format_func=title, bind="query-params",
+        width=200, persist_state="session",
     )  # fmt: skip
 
 

@@ -25,6 +25,9 @@ NONE = "no layer of this model has attention; its depth, and its weights, can be
 TERM_BINS = 96
 """Cells a side of a term's map."""
 
+ROUNDING = 1e-5
+"""Of the largest term: what is below in a term's map is float32's rounding of a constant."""
+
 HOW = {
     "head": "",
     "mean": r" Shown is the mean over heads, $\bar A = \frac1H \sum_h A_h$.",
@@ -62,13 +65,23 @@ def draw_maps(side: Side, panels: MapPanels, choice: Choice, key: str) -> None:
     )
     caption = (
         rf"$a_{{ij}} = \operatorname{{softmax}}_j s_{{ij}}$, rows $i$ are queries, columns $j$ keys. {formulas}."
-        f"{HOW[choice.view]} Beside each map the entropy of its rows. Wheel zooms, drag pans, double click shows all, "
-        f"a click selects the query everywhere.{widgets.plain(lost(side, choice))}"
+        f"{HOW[choice.view]}{between(choice)} Beside each map the entropy of its rows. Wheel zooms, drag pans, double "
+        f"click shows all, a click selects the query everywhere.{widgets.plain(lost(side, choice))}"
     )
     _below(panels, key, caption)
     draw_patches(panels, key)
     if picked:
         widgets.select_token(picked[0])
+
+
+def between(choice: Choice) -> str:
+    """What else than the metric stands between two scores, a sentence; empty where nothing does."""
+    if {choice.left, choice.right} != {"euclidean", "riemannian"}:
+        return ""
+    return (
+        r" Between these two stands the key's norm, $-\lVert k_j \rVert^2 / \tau$, as well as the metric: "
+        "against L2, the same score with $g = I$, the metric stands alone."
+    )
 
 
 def formula(side: Side, score: str) -> str:
@@ -218,7 +231,9 @@ def _draw_term_maps(side: Side, of: str, dark: bool) -> None:
         tuple(labels[place * len(labels) // count] for place in range(count))  # the first of each bin
         for labels, count in ((side.tokens, size), (keys, across))
     )
-    shown = {TERMS[name].title: cells for name, cells in maps.items() if np.nanmax(np.abs(cells), initial=0) > 0}
+    sizes = {name: float(np.nanmax(np.abs(cells), initial=0)) for name, cells in maps.items()}
+    least = ROUNDING * max(sizes.values())
+    shown = {TERMS[name].title: cells for name, cells in maps.items() if sizes[name] > least}
     heading = f"{side.title} · terms of the score · layer {side.layer}, head {side.head}"
     if not shown:
         st.caption(f"{widgets.plain(heading)}: every term is constant along the rows, so there is no map to draw.")

@@ -103,11 +103,7 @@ def release(reference: str) -> None:
     checkpoint.clear(reference)
     for device in devices():
         model.clear(reference, device)
-    for held in (
-        traces,
-        _at_strength,
-        _box,
-    ):  # by whole requests, of which only some are this checkpoint's: cheap to redo
+    for held in (traces, _at_strength, _box):  # by whole requests, of which only some are this checkpoint's
         held.clear()
 
 
@@ -202,12 +198,14 @@ def with_metric(request: Request) -> Trace:
     with HEAVY, torch.no_grad():
         if "trace" not in box:
             plain = trace(request.bare)
-            box["trace"] = metrics.applied(model(request.reference, request.device), plain, request)
+            built, base = model(request.reference, request.device), checkpoint(request.reference).origin
+            box["trace"] = metrics.applied(built, plain, request, base, box.setdefault("finished", {}))
+            del box["finished"]
     return box["trace"]
 
 
 @st.cache_resource(max_entries=3, show_spinner=False)
-def _box(request: Request) -> dict[str, Trace]:
+def _box(request: Request) -> dict[str, Any]:
     return {}
 
 

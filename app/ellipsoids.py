@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import token_measures
+from app import token_measures, widgets
 from app.figures.ellipsoids import IN_VIEW, LABELLED, EllipsoidView
 from app.view import Side, View
 from fbt_core.geometry.drawn_space import BASES, SPACES, basis
@@ -100,11 +100,9 @@ def _one_basis(view: View, space: str) -> bool:
 def _pick(label: str, key: str, options: Iterable[T], default: T, width: int, title: Callable[[T], str] = str) -> T:
     """A select box bound to the URL; a value that is not offered falls back to the default."""
     known = list(options)
-    if st.session_state.get(key, default) not in known:
-        del st.session_state[key]
     return st.selectbox(
-        label, known, index=known.index(default), key=key, format_func=title, bind="query-params", width=width,
-        persist_state="session",
+        label, known, index=widgets.start(key, known, default), key=key, format_func=title, bind="query-params",
+        width=width, persist_state="session",
     )  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def _keep_adapter(upload: uploads.Upload) -> bool:
         return False
     if not adapter.is_adapter(header):
         return False
-    found = adapter.load_adapter(upload.path)
+    found = adapter.open_adapter(upload.path)
     kept = dict(st.session_state.get(ADAPTERS, {}))
     kept[upload.reference] = (found.base_sha256, uploads.label_of(upload.reference))
     st.session_state[ADAPTERS] = kept

@@ -10,6 +10,7 @@ from app import cache
 from app.intake_store import STORE
 from app.server import DESK
 from app.uploads import parsed
+from fbt_core.checkpoints.memory import give_back
 
 OPEN: dict[str, frozenset[str]] = {}
 LOCK = threading.Lock()
@@ -43,6 +44,8 @@ def _change(session: str, needed: frozenset[str]) -> None:
         if needed:
             OPEN[session] = needed
         idle = before.difference(*OPEN.values())
-    for reference in idle:
-        if parsed(reference).kind != "demo":  # small, and about to be compared with
-            cache.release(reference)
+    large = [reference for reference in idle if parsed(reference).kind != "demo"]  # those are small, and soon compared
+    for reference in large:
+        cache.release(reference)
+    if large:
+        give_back()

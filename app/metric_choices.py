@@ -17,6 +17,9 @@ from fbt_core.checkpoints.faults import CheckpointError
 FILE = "_adapter_file"
 """Session state: the last adapter file that was taken, so that it is taken once."""
 
+DRAWN = "_drawn_source"
+"""Session state: the run's source as this chooser left it."""
+
 
 def draw(run: Run, loaded: list[Checkpoint]) -> tuple[Run, Any]:
     """The run, and a place for the reasons why a source cannot be had, which are known once the model has run."""
@@ -32,9 +35,10 @@ def draw(run: Run, loaded: list[Checkpoint]) -> tuple[Run, Any]:
 
 def _source(run: Run) -> tuple[Run, Any]:
     st.session_state.setdefault("run-source", run.source)
-    now = metrics.kind(st.session_state["run-source"])
-    options = ["", *metrics.OFFERED]
-    st.session_state["metric-source"] = now if now in options else ""
+    options, wanted = ["", *metrics.OFFERED], st.session_state["run-source"]
+    if wanted != st.session_state.get(DRAWN) or "metric-source" not in st.session_state:
+        now = metrics.kind(wanted)  # of a link or of the back button; else what was just picked stands
+        st.session_state["metric-source"] = now if now in options else ""
     name = st.selectbox(
         "Metric, for a model without one", options, key="metric-source", format_func=metrics.title,
         help="Everything but none is a what-if: the model was not trained with this metric, and does not run with it.",
@@ -43,7 +47,7 @@ def _source(run: Run) -> tuple[Run, Any]:
     source = name
     if name == metrics.ADAPTER:
         source = _adapter(run)
-    st.session_state["run-source"] = source
+    st.session_state["run-source"] = st.session_state[DRAWN] = source
     run = run.change(source=source)
     if name and name not in ("identity", metrics.ADAPTER):
         run = run.change(

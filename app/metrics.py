@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from fbt_core.checkpoints import Origin
 from fbt_core.geometry.sources import SOURCES, Options, apply, with_strength
 from fbt_core.trace import Trace
 
@@ -43,18 +44,23 @@ def explained(request: Request) -> str:
     return f"{label(request)}{how}; the model was not trained with it"
 
 
-def options(request: Request) -> dict[str, Any]:
-    """What ``apply`` takes beside rank and strength."""
+def options(request: Request, base: Origin) -> dict[str, Any]:
+    """What ``apply`` takes beside rank and strength. Raises ``CheckpointError`` for an adapter of another base."""
     if kind(request.source) != ADAPTER or ":" not in request.source:
         return {}
     from app import uploads
-    from fbt_core.checkpoints.adapter import load_adapter
+    from fbt_core.checkpoints.adapter import open_adapter
 
-    return {"adapter": load_adapter(uploads.path_of(request.source.partition(":")[2]))}
+    found = open_adapter(uploads.path_of(request.source.partition(":")[2]))
+    found.check_base(base)
+    return {"adapter": found}
 
 
-def applied(model: Any, trace: Trace, request: Request) -> Trace:
-    """The trace with the metric at strength 1, behind a progress bar where it takes longer."""
+def applied(model: Any, trace: Trace, request: Request, base: Origin, finished: dict[int, Any]) -> Trace:
+    """The trace with the metric at strength 1, behind a progress bar where it takes longer.
+
+    ``finished`` keeps the layers that are done, for a script run that was stopped to be gone on with by the next.
+    """
     name = kind(request.source)
     slow = trace.length * len(trace.layers) > QUIET
     bar = st.progress(0.0, f"{SOURCES[name].title} metric, layer by layer") if slow else None
@@ -63,7 +69,7 @@ def applied(model: Any, trace: Trace, request: Request) -> Trace:
         if bar is not None:
             bar.progress(done / layers, f"{SOURCES[name].title} metric: layer {done} of {layers}")
 
-    found = apply(model, trace, name, request.rank, progress=progress, **options(request))
+    found = apply(model, trace, name, request.rank, progress=progress, finished=finished, **options(request, base))
     if bar is not None:
         bar.empty()
     return found

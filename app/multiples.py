@@ -13,6 +13,7 @@ from app.components.small_chart import small_chart
 from app.figures.sparkline import sparkline
 from app.figures.tokens import STEADY
 from app.view import Side, View
+from fbt_core.attention.scores import SCORES
 from fbt_core.measures import MEASURES
 
 
@@ -99,8 +100,10 @@ def draw(view: View) -> None:
 
 
 def _card(view: View, card: Card) -> None:
-    st.markdown(card.title + (f", layer {view.a.layer}" if card.by_head else ""))
-    if card.of_metric and not any(side.has_metric for side in view.sides):
+    metric = any(side.has_metric for side in view.sides)
+    title = card.title if metric else card.title.replace("Riemannian", SCORES["l2"].title)  # which it is where g = I
+    st.markdown(title + (f", layer {view.a.layer}" if card.by_head else ""))
+    if card.of_metric and not metric:
         st.caption("No metric here, $g = I$. Choose one in the sidebar, under Metric, for a what-if.")
         st.page_link(card.page, label=f"{card.link} →")
         return

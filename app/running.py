@@ -10,6 +10,7 @@ import torch
 
 from app import cache, inspection, metric_choices, metrics, widgets
 from app.view import Side, View
+from fbt_core.checkpoints import CheckpointError
 
 LONGEST = 600
 """Characters of a fault's message that are shown."""
@@ -64,7 +65,7 @@ def _with_source(side: Side) -> Side:
         if not reason:
             cache.trace(side.request)
             return side
-    except ValueError as fault:
+    except (ValueError, CheckpointError) as fault:
         reason = str(fault)
     st.info(
         widgets.plain(

@@ -10,6 +10,7 @@ Nothing here imports torch before the first upload: the server must stand within
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import sys
 import threading
@@ -33,6 +34,9 @@ LIFETIME = 6 * 3600.0
 
 PART = 1 << 20
 """Bytes that are gathered before they are written, off the event loop."""
+
+STALL = 120.0
+"""Seconds without a byte after which an upload has ended."""
 
 SERVED = False
 
@@ -119,7 +123,7 @@ def routes() -> list[BaseRoute]:
     """For ``streamlit.App``. From now on the choosers of this process send to them."""
     global SERVED
     SERVED = True
-    return [Route("/upload/{token}/{number:int}", _put, methods=["PUT"])]
+    return [Route("/upload/{token}/{number}", _put, methods=["PUT"])]
 
 
 @asynccontextmanager
@@ -134,12 +138,15 @@ async def _put(request: Request) -> JSONResponse:
     """Take one file. 403 for a wrong origin or token, 413 when it is too large, 422 when it is empty."""
     if not _from_here(request):
         return _answer(403, "Files are taken from this server's own page only.")
-    token, number = str(request.path_params["token"]), int(request.path_params["number"])
+    token, place = str(request.path_params["token"]), str(request.path_params["number"])
+    if not (place.isascii() and place.isdecimal() and len(place) < 10):
+        return _answer(404, "Files are numbered.")
+    number = int(place)
     if reason := DESK.enter(token, number):
         return _answer(403, reason)
     piece = None
     try:
-        piece, answer = await _spooled(request)
+        piece, answer = await _spooled(request, token, number)
     finally:
         wanted = DESK.put(token, number, piece)
     if piece is not None and not wanted:
@@ -150,10 +157,12 @@ async def _put(request: Request) -> JSONResponse:
     return answer
 
 
-async def _spooled(request: Request) -> tuple[Piece | None, JSONResponse]:
+async def _spooled(request: Request, token: str, number: int) -> tuple[Piece | None, JSONResponse]:
     from app import intake_store
     from fbt_core.checkpoints.faults import CheckpointError
 
+    if number >= intake_store.MAXIMUM_FILES:
+        return None, _answer(413, f"File number {number}; at most {intake_store.MAXIMUM_FILES} are one checkpoint.")
     claimed = request.headers.get("content-length", "")
     if not claimed.isdecimal() or len(claimed) > 18:
         return None, _answer(411, "The length of the file is missing.")
@@ -161,18 +170,15 @@ async def _spooled(request: Request) -> tuple[Piece | None, JSONResponse]:
         return None, _answer(413, f"The file has {int(claimed):,} bytes; at most {intake_store.MAXIMUM_BYTES:,}.")
     spool = intake_store.STORE.spool()
     try:
-        gathered = bytearray()
-        async for chunk in request.stream():
-            gathered += chunk
-            if len(gathered) >= PART:
-                await run_in_threadpool(spool.write, bytes(gathered))
-                gathered.clear()
-        await run_in_threadpool(spool.write, bytes(gathered))
+        async for part in _parts(request):
+            if not DESK.valid(token):
+                raise ClientDisconnect  # nobody waits for it any more
+            await run_in_threadpool(spool.write, part)
         piece = spool.finish()
     except CheckpointError as fault:
         spool.abandon()
         return None, _answer(413 if isinstance(fault, intake_store.TooLarge) else 422, str(fault))
-    except ClientDisconnect:
+    except (ClientDisconnect, TimeoutError):
         spool.abandon()
         return None, _answer(499, "Stopped.")
     except BaseException:
@@ -181,10 +187,24 @@ async def _spooled(request: Request) -> tuple[Piece | None, JSONResponse]:
     return piece, JSONResponse({"bytes": piece.bytes, "sha256": piece.sha256})
 
 
+async def _parts(request: Request) -> AsyncIterator[bytes]:
+    """The body in parts of ``PART`` bytes. Raises ``ClientDisconnect``, and ``TimeoutError`` when nothing comes."""
+    stream, gathered = aiter(request.stream()), bytearray()
+    while chunk := await asyncio.wait_for(anext(stream, b""), STALL):
+        gathered += chunk
+        if len(gathered) >= PART:
+            yield bytes(gathered)
+            gathered.clear()
+    yield bytes(gathered)
+
+
 def _from_here(request: Request) -> bool:
     """Whether the request comes from a page of this server: browsers say so, and a page cannot forge it."""
     origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
-    return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+    try:
+        return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # such as http://[
+        return False
 
 
 def _answer(status: int, message: str) -> JSONResponse:

@@ -184,7 +184,7 @@ def _side(run: Run, one: Opened, rows: Encoding, why: str, first: Checkpoint) ->
     if checkpoint.config is not None and first.config is not None:
         pairs = zip(depth(first, run.stack), depth(checkpoint, run.stack), (run.layer, run.head), strict=True)
         layer, head = (partner(index, count, other, run.match) for count, other, index in pairs)
-    return Side(name, uploads.label_of(reference), request, checkpoint, rows, layer, head, why)
+    return Side(name, uploads.label_of(reference), request, rows, layer, head, why)
 
 
 def partner(index: int, count: int, other: int, match: str) -> int:

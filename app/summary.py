@@ -43,7 +43,8 @@ def figures(checkpoint: Checkpoint) -> dict[str, tuple[str, str]]:
     config = checkpoint.config
     if isinstance(config, HuggingFaceConfig):
         shown["Layers × heads"] = (f"{config.layers} × {config.heads}", f"width {config.width:,}")
-        shown["Context"] = (f"{config.context:,}" if config.context else "open", "tokens")
+        if config.input != "image":
+            shown["Context"] = (f"{config.context:,}" if config.context else "open", "tokens")
     found = _table(checkpoint.training, "evaluation")
     if (loss := _number(found, "loss")) is not None:
         floor = _number(found, "floor")

@@ -8,7 +8,7 @@ import pandas as pd
 from app import cache
 from app.figures import theme
 from app.predictions import predictions
-from app.view import Side, View, reads_metric
+from app.view import READS_METRIC, Side, View, reads_metric
 from fbt_core.measures import MEASURES
 
 LOSS = "loss"
@@ -25,9 +25,10 @@ LOSS_CAPTION = r"$-\ln p(t_i \mid t_{<i})$ in nats; the first token is given, no
 
 
 def choices(view: View) -> list[str]:
-    """What every side has: no loss where a model predicts no token."""
+    """What some side has to tell: no loss where a model predicts no token, nothing of a metric where there is none."""
     predicting = all(side.forward.logits is not None for side in view.sides)
-    return [name for name in CHOICES if predicting or name != LOSS]
+    metric = any(side.has_metric for side in view.sides)
+    return [name for name in CHOICES if (predicting or name != LOSS) and (metric or name not in READS_METRIC)]
 
 
 def usual(view: View) -> str:

@@ -36,11 +36,15 @@ class Side:
     name: str  # "A" or "B"
     label: str  # what people call the checkpoint
     request: Request
-    checkpoint: Checkpoint
     encoding: Encoding  # of the rows of its attention
     layer: int
     head: int
     missing: str = ""  # why there is no trace, a sentence; empty where there is one
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The cached checkpoint, which a side does not hold: what a closed page leaves must keep no tensors alive."""
+        return cache.checkpoint(self.request.reference)
 
     @property
     def trace(self) -> Trace:

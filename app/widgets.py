@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.components.figure_export import figure_export
 from app.figures import theme
-from app.tables import Table, tidy
+from app.tables import Table, csv
 from app.view import Side, View
 from fbt_core.geometry.sources import WHAT_IF
 
@@ -87,7 +87,7 @@ def exports(key: str, figure: Twin, table: Table, name: str) -> None:
         key=f"{key}-html", width="stretch",
     )  # fmt: skip
     st.download_button(
-        "CSV, unpooled data", data=lambda: tidy(table).to_csv(index=False).encode(), file_name=f"{name}.csv",
+        "CSV, unpooled data", data=lambda: csv(table), file_name=f"{name}.csv",
         mime="text/csv", on_click="ignore", key=f"{key}-csv", width="stretch",
     )  # fmt: skip
 
@@ -103,6 +103,17 @@ def select(**values: int) -> None:
     if changed:
         st.session_state[PENDING] = {**st.session_state.get(PENDING, {}), **changed}
         st.rerun()
+
+
+def start(key: str, options: list[Any], default: Any) -> int:
+    """The index at which a select box starts. A value that is no longer offered becomes the default.
+
+    It is written and not only forgotten: the browser would go on showing it.
+    """
+    if key in st.session_state and st.session_state[key] not in options:
+        st.session_state[key] = default
+        return 0  # Streamlit warns of a default beside a value
+    return options.index(default)
 
 
 def select_token(index: int) -> None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -48,10 +48,10 @@ def runs(checkpoint: Checkpoint, way: str, ids: torch.Tensor) -> Callable[[], ob
     from fbt_core.huggingface.classes import filled
 
     assert isinstance(checkpoint.config, HuggingFaceConfig)
-    model = build(checkpoint)
+    model: Any = build(checkpoint)
     if way == "trace":
         return lambda: model.traces(ids)
-    plain = filled(checkpoint.config, checkpoint.tensors, next(model.module.parameters()).dtype)
+    plain: Any = filled(checkpoint.config, checkpoint.tensors, next(model.module.parameters()).dtype)
     plain.set_attn_implementation("sdpa")
 
     def forward() -> object:

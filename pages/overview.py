@@ -60,12 +60,12 @@ def checked(view: View) -> None:
     for side in view.sides:
         if side.foreign and (check := cache.self_check(side.request.bare)) is not None:
             name = f"{side.name}: " if view.compare else ""
-            number = (
-                f"at most {check.difference:.1e}, of {check.largest:.3g} at most" if check.difference else "nothing"
-            )
+            apart = "are equal to the last bit"
+            if check.difference:
+                apart = f"differ by at most {check.difference:.1e}, where the largest value is {check.largest:.3g}"
             st.caption(
-                f"{name}Self-check: on {check.tokens} tokens the traced {check.of} and the library's own forward pass "
-                f"({check.way} attention) differ by {number}."
+                f"{name}Self-check: on {check.tokens} tokens the traced {check.of} and the library's own forward "
+                f"pass ({check.way} attention) {apart}."
             )
 
 
@@ -74,11 +74,9 @@ def text(view: View) -> None:
     """The token strips, one colour scale for both sides."""
     with frame.guard():
         choices = token_measures.choices(view)
-        if st.session_state.get("colour", choices[0]) not in choices:
-            del st.session_state["colour"]
         name = st.selectbox(
-            "Colour tokens by", choices, index=choices.index(token_measures.usual(view)), key="colour",
-            format_func=token_measures.CHOICES.__getitem__, bind="query-params", width=360,
+            "Colour tokens by", choices, index=widgets.start("colour", choices, token_measures.usual(view)),
+            key="colour", format_func=token_measures.CHOICES.__getitem__, bind="query-params", width=360,
         )  # fmt: skip
         values = [token_measures.values(side, name) for side in view.sides]
         scale = scale_of(*values)
@@ -134,7 +132,9 @@ def expected(view: View) -> None:
     for column, side in zip(st.columns(len(view.sides)), view.sides, strict=True):
         with column:
             if side.forward.logits is None:
-                st.caption(widgets.plain(f"{side.title}: this model predicts no token, so there is nothing to expect."))
+                who = "the encoder predicts no token: look at the decoder"
+                why = who if side.request.stack == "encoder" else "this model predicts no token: nothing to expect"
+                st.caption(widgets.plain(f"{side.title}: {why}."))
             else:
                 continuations(view, side)
     if any(side.forward.logits is not None for side in view.sides):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from app import depth, tables
@@ -108,6 +111,12 @@ def test_a_sparkline_leaves_gaps_and_holds_numbers_only() -> None:
     assert sparkline([np.ones(4), np.ones(2)], [0, 1], bars=True, first="0", last="3").count("<rect") == 6
 
 
+def test_sparklines_of_unequal_lengths_share_their_indices() -> None:
+    svg = sparkline([np.arange(7.0), np.arange(3.0)], [2, 2], first="0", last="6")
+    places = re.findall(r'<circle cx="([^"]*)"', svg)
+    assert len(places) == 2 and places[0] == places[1]
+
+
 def test_a_tidy_table_is_the_reading_value_by_value() -> None:
     values = np.arange(6.0).reshape(1, 2, 3)
     labels = {"layer": ("4",), "head": ("0", "1"), "token": ("(0) <s>", "(1) a", "(2) a")}
@@ -117,3 +126,15 @@ def test_a_tidy_table_is_the_reading_value_by_value() -> None:
     row = table[(table["checkpoint"] == "B") & (table["head"] == 1) & (table["token"] == 2)].iloc[0]
     assert row["value"] == values[0, 1, 2] and row["token_label"] == "(2) a" and row["layer_label"] == "4"
     assert tables.tidy(lambda: reading).equals(tables.tidy(reading))
+
+
+def test_no_cell_of_a_csv_is_a_formula() -> None:
+    attacks = ["=1+1", "+SUM(A1)", "-2+3", "@x", "\t=1", " =1", "\uff1d1", "\r", '=HYPERLINK("x")']
+    plain = ["word", "-1.5", "+2", "-", "1e-3", "a=b", "", "\u2581the"]
+    frame = pd.DataFrame({"=token": attacks + plain, "value": np.arange(len(attacks + plain)) - 4.0})
+    rows = [*csv.reader(io.StringIO(tables.csv(frame).decode(), newline=""))]
+    assert rows[0] == ["'=token", "value"]
+    assert [row[0] for row in rows[1:]] == [f"'{text}" for text in attacks] + plain
+    assert [float(row[1]) for row in rows[1:]] == list(frame["value"])
+    mixed = pd.DataFrame({"either": ["=1", -2.0, None]})
+    assert tables.csv(mixed).decode().split() == ["either", "'=1", "-2.0", '""']

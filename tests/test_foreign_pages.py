@@ -215,3 +215,12 @@ def test_next_tokens_and_policy_are_shown(references: dict[str, str]) -> None:
     words = said(test)
     assert "the tokenizer adds nothing" in words and "Self-check: on 6 tokens the traced logits" in words
     assert any("next 1" in frame.value.columns for frame in test.main.dataframe)
+
+
+def test_a_metric_is_chosen_in_the_sidebar(references: dict[str, str]) -> None:
+    test = opened("overview", references["llama"])
+    test.sidebar.selectbox(key="metric-source").set_value("local").run()
+    assert complaints(test) == [] and "what-if: local metric" in said(test)
+    test.sidebar.selectbox(key="metric-source").set_value("adapter").run()
+    test.run()
+    assert test.sidebar.selectbox(key="metric-source").value == "adapter"

@@ -361,6 +361,29 @@ def test_pages_can_draw_and_measure_every_source(traced: tuple[Any, Trace], sour
         torch.testing.assert_close(attention, trace.layers[0].attention(1, "l2"))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("source", WITHOUT_HELP)
+def test_a_model_of_half_the_bits_has_its_scores_in_float32(source: str, dtype: torch.dtype) -> None:
+    model = small_llama()
+    ids = torch.arange(9)
+    model.module.to(dtype)
+    found = apply(model, model.trace(ids), source)
+    model.module.to(torch.float32)  # the same rounded weights, without the rounding of activations
+    exact = apply(model, model.trace(ids), source)
+    for one, other in zip(found.layers, exact.layers, strict=True):
+        attention = one.attention(1, "riemannian")
+        assert attention.dtype == torch.float32
+        torch.testing.assert_close(attention, other.attention(1, "riemannian"), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("source", ["fisher", "local"])
+def test_numbers_that_are_not_finite_are_a_reason_and_no_crash(source: str) -> None:
+    model = euclidean_model()
+    model.blocks[0].output.weight.data[0, 0] = float("nan")
+    found = apply(model, model.trace(torch.arange(9)), source)
+    assert any("not finite" in note for note in found.notes) and torch.isnan(found.layers[1].residual_in).all()
+
+
 @pytest.mark.parametrize("source", ["fisher", "local"])
 def test_strength_multiplies_after_the_scaling(traced: tuple[Any, Trace], source: str) -> None:
     model, trace = traced
@@ -488,3 +511,25 @@ def test_learned_is_the_models_own_trace() -> None:
 def test_every_row_says_what_it_is() -> None:
     for name, row in SOURCES.items():
         assert row.name == name and all((row.title, row.formula, row.source, row.cost, row.memory))
+
+
+def test_work_that_was_stopped_goes_on_where_it_was() -> None:
+    """A progress call that raises ends the work; the layers that were done are not computed again."""
+    torch.manual_seed(0)
+    config = FiberBundleConfig(vocab_size=11, width=8, layers=3, heads=2, feed_forward=8, score="euclidean")
+    model = FiberBundleTransformer(config).double()
+    trace = model.trace(torch.arange(5))
+    finished: dict[int, Any] = {}
+
+    def stop(done: int, layers: int) -> None:
+        if done == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        apply(model, trace, "fisher", 2, progress=stop, finished=finished)
+    assert set(finished) == {0, 1}
+    kept = dict(finished)
+    whole, again = apply(model, trace, "fisher", 2), apply(model, trace, "fisher", 2, finished=finished)
+    assert all(finished[index] is kept[index] for index in kept) and set(finished) == {0, 1, 2}
+    for one, other in zip(whole.layers, again.layers, strict=True):
+        torch.testing.assert_close(one.metric.U, other.metric.U)

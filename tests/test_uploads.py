@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +156,13 @@ def test_what_no_session_shows_is_let_go_of(store: Store, monkeypatch: pytest.Mo
 
 def put(
     token: str, number: int = 0, body: bytes | list[bytes] = b"bytes", *, origin: str | None = ORIGIN, length: int = -1,
-    cut: bool = False,
+    cut: bool = False, stall: bool = False, between: Callable[[], None] | None = None,
 ) -> int:  # fmt: skip
-    """What the route answers to a raw request; ``cut`` ends the connection in place of the last piece."""
+    """What the route answers to a raw request.
+
+    ``cut`` ends the connection in place of the last piece, ``stall`` keeps it and sends no more, and ``between`` is
+    called after the first piece.
+    """
     chunks = [body] if isinstance(body, bytes) else list(body)
     size = length if length >= 0 else sum(map(len, chunks))
     headers = [(b"host", HOST.encode()), (b"content-length", str(size).encode())]
@@ -171,6 +175,10 @@ def put(
     said: list[Any] = []
 
     async def receive() -> Any:
+        if between is not None and len(events) == len(chunks):
+            between()
+        if stall and len(events) == 1:
+            await asyncio.sleep(60)
         return events.pop(0)
 
     async def send(message: Any) -> None:
@@ -199,8 +207,8 @@ def test_a_file_reaches_the_disk_and_its_session(desk: Desk, store: Store) -> No
 
 @pytest.mark.parametrize(
     "origin",
-    ["http://" + "evil.example", "http://127.0.0.1:9999", "null", "", None],
-    ids=["other", "port", "null", "empty", "none"],
+    ["http://" + "evil.example", "http://127.0.0.1:9999", "null", "", None, "http://["],
+    ids=["other", "port", "null", "empty", "none", "malformed"],
 )
 def test_another_origin_is_refused(desk: Desk, store: Store, origin: str | None) -> None:
     assert put(desk.issue("one"), origin=origin) == 403
@@ -227,6 +235,31 @@ def test_too_large_is_refused_before_and_while_it_comes(
     assert put(token, 0, b"") == 422
     assert on_disk(store) == [] and store.held() == 0
     assert put(token, 0, b"fits") == 200
+
+
+@pytest.mark.parametrize("number", ["-1", "1.5", "\u0663", "x", "9" * 5000, "..", "%2e%2e"])
+def test_what_is_no_number_of_a_file_is_refused(desk: Desk, store: Store, number: str) -> None:
+    assert put(desk.issue("one"), number) == 404
+    assert on_disk(store) == []
+
+
+def test_a_ticket_takes_the_files_of_one_checkpoint_and_no_more(desk: Desk, store: Store) -> None:
+    assert put(desk.issue("one"), intake_store.MAXIMUM_FILES) == 413
+    assert on_disk(store) == [] and store.held() == 0
+
+
+def test_a_client_that_stalls_leaves_nothing(desk: Desk, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "STALL", 0.05)
+    token = desk.issue("one")
+    assert put(token, 0, [b"x" * 2_000_000], length=9_000_000, stall=True) == 499
+    assert on_disk(store) == [] and store.held() == 0
+    assert put(token, 0, b"again") == 200
+
+
+def test_a_session_that_ends_ends_what_it_sends(desk: Desk, store: Store) -> None:
+    token = desk.issue("one")
+    assert put(token, 0, [b"x" * 1_100_000] * 3, between=lambda: desk.leave("one")) == 499
+    assert on_disk(store) == [] and store.held() == 0
 
 
 def test_a_broken_connection_leaves_nothing(desk: Desk, store: Store) -> None:

@@ -13,7 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 34, 6, 8, 16
 def sparkline(
     series: list[np.ndarray], mark: list[int], *, bars: bool = False, first: str, last: str, dark: bool = False
 ) -> str:
-    """One curve (or one group of bars) a side over equally spaced indices, on one scale from its least to its greatest.
+    """One curve (or one group of bars) a side over the same equally spaced indices, on one scale of values.
 
     ``mark`` is the highlighted index of each side; ``first`` and ``last`` label the ends of the horizontal axis.
     Values that are not finite leave a gap. Only numbers and the two labels enter the SVG.
@@ -23,8 +23,8 @@ def sparkline(
     low = min(0.0, low) if bars else low
     parts = [_axis(low, high, first, last)]
     for side, (values, index) in enumerate(zip(series, mark, strict=True)):
-        slots = max(map(len, series)) if bars else 0
-        x, y = _places(np.asarray(values, float), low, high, slots)
+        slots = max(map(len, series))
+        x, y = _places(np.asarray(values, float), low, high, slots, bars)
         colour = theme.category(side, dark)
         if bars:
             parts.append(_bars(x, y, (side, len(series), slots), index, colour))
@@ -34,12 +34,10 @@ def sparkline(
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" style="{style}" role="img">{"".join(parts)}</svg>'
 
 
-def _places(values: np.ndarray, low: float, high: float, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the values stand: in the middle of as many slots as there are (bars), or from end to end (0 slots)."""
-    count = len(values)
-    inner = WIDTH - LEFT - RIGHT
-    x = LEFT + (np.arange(count) + 0.5) * inner / slots if slots else LEFT + np.linspace(0, inner, count)
-    x = np.array([LEFT + inner / 2]) if count == 1 and not slots else x
+def _places(values: np.ndarray, low: float, high: float, slots: int, bars: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Where the values stand: each in the middle of its slot (bars), or the slots' places from end to end."""
+    inner, index = WIDTH - LEFT - RIGHT, np.arange(len(values))
+    x = LEFT + ((index + 0.5) * inner / slots if bars or slots == 1 else index * inner / (slots - 1))
     span = high - low
     part = (values - low) / span if span > 0 else np.where(np.isfinite(values), 0.5, np.nan)
     return x, HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)

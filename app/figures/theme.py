@@ -67,6 +67,7 @@ def template(dark: bool) -> go.layout.Template:
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
         colorway=list(CATEGORIES), colorscale={"sequential": SEQUENTIAL, "diverging": DIVERGING},
         margin={"l": 56, "r": 16, "t": 44, "b": 48}, xaxis=axis, yaxis=axis,
+        coloraxis={"colorbar": {"exponentformat": "power"}},
         scene={"xaxis": scene, "yaxis": scene, "zaxis": scene, "aspectmode": "data"},
         legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "xanchor": "left", "x": 0},
         hoverlabel={"font": {"family": FONT}},

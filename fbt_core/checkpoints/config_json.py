@@ -44,7 +44,7 @@ def _checked(key: str, value: Any, depth: int) -> Any:
         return [_checked(key, inner, depth + 1) for inner in value]
     if value is not None and key in SIZES and not _is_whole(value):
         raise CheckpointError(f"a config.json with {key} = {value!r:.60}", "a whole number", TRAIN_AGAIN)
-    if _is_whole(value) and abs(value) > (most := _most(key)):
+    if isinstance(value, int) and abs(value) > (most := _most(key)):  # True and False are 1 and 0
         raise CheckpointError(f"a config.json with {key[:60]!r} = {value}", f"at most {most}", TRAIN_AGAIN)
     return value
 

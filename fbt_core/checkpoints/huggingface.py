@@ -26,7 +26,7 @@ from fbt_core.checkpoints.vocabulary import tokenizer_of
 from fbt_core.checkpoints.weights_only import prefix_notices
 from fbt_core.huggingface.classes import base_prefix, candidates, known, settings
 from fbt_core.huggingface.config import HuggingFaceConfig
-from fbt_core.huggingface.fitting import Fit, fit
+from fbt_core.huggingface.fitting import Fit, common_dtype, fit
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,18 @@ def match(table: Mapping[str, Any], entries: Mapping[str, TensorEntry], files: F
     return Match(config, best, renaming, notices)
 
 
-def tensors_of(found: Match, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The real tensors of a match, under the names of the model."""
-    renamed = {found.renaming.names[name]: tensor for name, tensor in tensors.items() if name in found.renaming.names}
+def tensors_of(found: Match, tensors: dict[str, Tensor]) -> Mapping[str, Tensor]:
+    """The real tensors of a match, under the names of the model. Leaves ``tensors`` empty.
+
+    Those of several dtypes become the widest one by one, so that at no time there are two copies of the model.
+    """
+    renamed = {}
+    dtype = common_dtype(tensors[name] for name in found.renaming.names)
+    for name in [*tensors]:
+        tensor = tensors.pop(name)
+        if name in found.renaming.names:
+            renamed[found.renaming.names[name]] = tensor.to(dtype) if tensor.is_floating_point() else tensor
+        del tensor
     return fit(found.config, renamed).tensors
 
 

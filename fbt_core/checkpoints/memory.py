@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import re
 from pathlib import Path
@@ -45,6 +47,15 @@ def check_fits(needed: int) -> None:
             f"at most the {gib(there)} that are free here",
             "Close other models, use a machine with more memory, or save the weights in bfloat16.",
         )
+
+
+def give_back() -> None:
+    """Return the memory of what was let go of to the machine: a model and its hooks hold each other until collected."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):  # not glibc
+        pass
 
 
 def gib(count: int) -> str:

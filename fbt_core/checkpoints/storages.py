@@ -77,7 +77,7 @@ def _span(tensor: StoredTensor) -> tuple[int, int]:
 def _read(file: BufferedIOBase, start: int, count: int) -> Tensor:
     memory = torch.empty(count, dtype=torch.uint8)
     file.seek(start)
-    if (got := file.readinto(memory.numpy())) != count:
+    if (got := file.readinto(memory.numpy().data)) != count:
         raise CheckpointError(
             f"a storage cut short: {got} of {count} bytes", "all of them", "Copy or download it again."
         )

@@ -54,10 +54,10 @@ def fisher_metric(
     """
     x = x.detach().to(readout.unembedding)
     count = len(readout.unembedding)
-    whole = vocabulary is None or vocabulary >= count
-    widest = count * (rank + SPARE) * (STEPS + 1) if whole else max(count, vocabulary * x.shape[1])
+    some = None if vocabulary is None or vocabulary >= count else vocabulary
+    widest = count * (rank + SPARE) * (STEPS + 1) if some is None else max(count, some * x.shape[1])
     tokens = max(1, MOST_NUMBERS // widest)
-    parts = [_chunk(readout, part, rank, None if whole else vocabulary, seed) for part in x.split(tokens)]
+    parts = [_chunk(readout, part, rank, some, seed) for part in x.split(tokens)]
     return FisherMetric(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
@@ -78,23 +78,23 @@ def _chunk(
     reference = _times(readout.unembedding[chosen[:, 0]], _at(slope, top))
     mean = _times(others, slope) @ readout.unembedding - others.sum(-1, keepdim=True) * reference
 
-    pulled = [readout.norm.pull(x, y.unsqueeze(1))[:, 0] for y in (reference, mean)]
-    peak = pulled[0].square().sum(-1)
+    reference_pulled, mean_pulled = (readout.norm.pull(x, y.unsqueeze(1))[:, 0] for y in (reference, mean))
+    peak = reference_pulled.square().sum(-1)
 
     def trace(others: Tensor, slope: Tensor | float, part: Tensor, chosen: Tensor | None = None) -> Tensor:
         of, size = products, readout.squares
         if chosen is not None:
             of, size = products.gather(-1, chosen), size[chosen]
         squares = _weighted_squares(readout, x, _times(_times(others, slope), slope), of, size)
-        return _trace(others.sum(-1), best[:, 0], squares, peak, *pulled, part).clamp_min(0)
+        return _trace(others.sum(-1), best[:, 0], squares, peak, reference_pulled, mean_pulled, part).clamp_min(0)
 
-    total = trace(others, slope, pulled[1])
+    total = trace(others, slope, mean_pulled)
     if vocabulary is None:
         root = _Root(readout, x, readout.unembedding, others.scatter(-1, top, best), slope, top, reference, mean)
         return (*leading_factor(root.left, root.right, x, rank, seed), total, total)
     slope, found = _at(slope, chosen), []
     for some in torch.arange(len(x), device=x.device).split(CACHED_TOKENS):
-        p, steep = best[some], slope if isinstance(slope, float) else slope[some]
+        p, steep = best[some], slope[some] if isinstance(slope, Tensor) else slope
         rows, first = readout.unembedding[chosen[some]], torch.zeros_like(top[some])
         root = _Root(readout, x[some], rows, p, steep, first, reference[some], mean[some])
         found.append((*leading_factor(root.left, root.right, x[some], rank, seed), root.share()))
@@ -110,7 +110,7 @@ def _times(x: Tensor, slope: Tensor | float) -> Tensor:
 
 
 def _at(slope: Tensor | float, chosen: Tensor) -> Tensor | float:
-    return slope if isinstance(slope, float) else slope.gather(-1, chosen)
+    return slope.gather(-1, chosen) if isinstance(slope, Tensor) else slope
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class _Root:
         return (self._sloped(others[:, None]) @ self.rows)[:, 0] - others.sum(-1, keepdim=True) * self.reference
 
     def _sloped(self, z: Tensor) -> Tensor:
-        return _times(z, self.slope if isinstance(self.slope, float) else self.slope[:, None])
+        return _times(z, self.slope[:, None] if isinstance(self.slope, Tensor) else self.slope)
 
     def _places(self, z: Tensor) -> Tensor:
         return self.top.unsqueeze(1).expand(-1, z.shape[1], 1)

@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from fbt_core.attention.scores import Factors
 from fbt_core.checkpoints.adapter import Adapter
 from fbt_core.geometry.metric import LowRankMetric
 from fbt_core.trace import LayerTrace, Trace
@@ -59,8 +61,8 @@ def with_strength(trace: Trace, strength: float) -> Trace:
 
 
 def with_metric(layer: LayerTrace, placed: Placed, normalise: bool) -> LayerTrace:
-    """The layer with that metric in place of its own; tau, q and k stay."""
-    factors = layer.given
+    """The layer with that metric in place of its own; tau, q and k stay, in float32 where they were narrower."""
+    factors = _widened(layer.given)
     U = mean_one(placed.U) if normalise and not placed.fixed else placed.U
     metric = LowRankMetric(U.to(factors.k))
     beta = U.new_full((len(U),), CURVATURE_INIT) if placed.beta is None else placed.beta.to(U)
@@ -71,6 +73,12 @@ def with_metric(layer: LayerTrace, placed: Placed, normalise: bool) -> LayerTrac
     return replace(
         layer, factors=replace(factors, metric=metric, omega=omega.to(factors.k), images=None), residual_U=residual
     )
+
+
+def _widened(factors: Factors) -> Factors:
+    """Squares of a metric in bfloat16 would have two digits."""
+    wide = torch.promote_types(factors.k.dtype, torch.float32)
+    return replace(factors, q=factors.q.to(wide), k=factors.k.to(wide), v=factors.v.to(wide))
 
 
 def _scaled(layer: LayerTrace, strength: float) -> LayerTrace:

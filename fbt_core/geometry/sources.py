@@ -21,6 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from fbt_core.geometry import source_factors as factors
 from fbt_core.geometry.placing import LayerFactors, Options, Placed, with_metric, with_strength
 from fbt_core.trace import Trace
@@ -55,12 +57,15 @@ def apply(
     rank: int = 4,
     strength: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
+    finished: dict[int, Placed] | None = None,
     **options: Any,
 ) -> Trace:
     """The trace with the metrics of ``source`` on every attention layer. Deterministic.
 
-    ``options`` are the other fields of ``Options``. ``progress(done, layers)`` is called after each layer. Layers
-    without queries and keys stay as they are, and so do layers for which the source has none: the notes name them.
+    ``options`` are the other fields of ``Options``. ``progress(done, layers)`` is called after each layer; one
+    that raises stops the work, and what is in ``finished``, a table that the caller keeps, is not computed again.
+    Layers without queries and keys stay as they are, and so do layers for which the source has none: the notes name
+    them.
     Raises ``ValueError`` (got, expected) for an unknown source or a strength that is negative or not finite, and with
     the reason where the source cannot be had.
     """
@@ -73,7 +78,7 @@ def apply(
         raise ValueError(why)
     if source == "learned":
         return replace(trace, source=source)
-    placed, left = _place(chosen.factors(model, trace, asked), trace, progress)
+    placed, left = _place(chosen.factors(model, trace, asked), trace, progress, {} if finished is None else finished)
     if not placed:
         raise ValueError(next(iter(left.values()), "no layer of this model has queries and keys"))
     layers = tuple(
@@ -86,16 +91,18 @@ def apply(
 
 
 def _place(
-    factors: LayerFactors, trace: Trace, progress: Callable[[int, int], None] | None
+    factors: LayerFactors, trace: Trace, progress: Callable[[int, int], None] | None, placed: dict[int, Placed]
 ) -> tuple[dict[int, Placed], dict[int, str]]:
-    """Each layer's metric by its index, and the reasons of the layers that attend and have none."""
-    placed, left = {}, {}
+    """Each layer's metric by its index, in ``placed``, and the reasons of the layers that attend and have none."""
+    left = {}
     for done, layer in enumerate(trace.layers, 1):
-        if layer.factors is not None:
+        if layer.factors is not None and layer.index not in placed:
             try:
                 placed[layer.index] = factors(layer)
             except ValueError as reason:
                 left[layer.index] = str(reason)
+            except torch.linalg.LinAlgError:  # what NaN and infinite weights give
+                left[layer.index] = f"the numbers of layer {layer.index} are not finite, or far too large"
         if progress is not None:
             progress(done, len(trace.layers))
     return placed, left

@@ -70,6 +70,7 @@ def _rules(config: HuggingFaceConfig) -> Mapping[str, Any]:
 
 def _sides(size: Any) -> tuple[int, int]:
     """Height and width of a size: one number, or a dict of two."""
+    sides: tuple[Any, ...]
     if isinstance(size, Mapping) and {"height", "width"} <= set(size):
         sides = (size["height"], size["width"])
     elif isinstance(size, Mapping) and "shortest_edge" in size:
@@ -78,7 +79,7 @@ def _sides(size: Any) -> tuple[int, int]:
         sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
     if len(sides) != 2 or not all(isinstance(side, int) and 0 < side <= LARGEST_SIDE for side in sides):
         raise ValueError(f"got an image size {repr(size)[:80]}, expected whole numbers from 1 to {LARGEST_SIDE}")
-    return sides
+    return sides[0], sides[1]
 
 
 def _target(rules: Mapping[str, Any], now: tuple[int, int]) -> tuple[int, int]:

@@ -20,7 +20,7 @@ def placed(module: Any, device: str) -> Any:
 
     memory = {index: torch.cuda.mem_get_info(index)[0] * 9 // 10 for index in range(torch.cuda.device_count())}
     whole = getattr(module, "_no_split_modules", None) or []
-    spread = infer_auto_device_map(module, max_memory=memory, no_split_module_classes=list(whole))
+    spread = infer_auto_device_map(module, max_memory={**memory}, no_split_module_classes=list(whole))
     if {"cpu", "disk"} & {str(place) for place in spread.values()}:
         size, free = module.get_memory_footprint() / 1e9, sum(memory.values()) / 1e9
         raise ValueError(f"got a model of {size:.1f} GB and {free:.1f} GB of GPU memory, expected enough: use the cpu")

@@ -27,8 +27,8 @@ function drawScale(pen, { table, header }, stage, height) {
   pen.text(title, x, y - 6, { size: SMALL, weight: 600 });
   pen.gradient(x, y, width, 9, stops);
   [[0, 'left'], [0.5, 'center'], [1, 'right']].forEach(([share, align]) => {
-    const value = range[0] + share * (range[1] - range[0]);
-    pen.text(number(value, 3), x + share * width, y + 22, { size: TINY, align });
+    const value = range[0] + share * (range[1] - range[0]), small = 1e-9 * Math.max(...range.map(Math.abs));
+    pen.text(number(Math.abs(value) < small ? 0 : value, 3), x + share * width, y + 22, { size: TINY, align });
   });
   if (missing) {
     pen.box(x + width + 14, y, 9, 9, 'rgb(153 153 153)');

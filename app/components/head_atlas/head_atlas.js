@@ -95,10 +95,11 @@ class Atlas {
     const { layers, heads, rows, cells, counts, chosen, ceiling, colour, diverging, unit } = this.header;
     const width = Math.min(300, this.width - EDGE.left - 10);
     drawBar(pen, { x: EDGE.left, y: 4, width, table: this.table, ceiling, colour, diverging, title: unit });
-    const tile = this.tile;
+    const tile = this.tile, narrow = tile < 52;
+    if (narrow) pen.text('layer', EDGE.left - 8, EDGE.top - 5, { align: 'right' });
     for (let layer = 0; layer < layers.length; layer++) {
       const [x] = this.place(layer, 0);
-      pen.text(tile < 52 ? layers[layer] : `layer ${layers[layer]}`, x + tile / 2, EDGE.top - 5, { align: 'center' });
+      pen.text(narrow ? layers[layer] : `layer ${layers[layer]}`, x + tile / 2, EDGE.top - 5, { align: 'center' });
       for (let head = 0; head < heads; head++) {
         const [, y] = this.place(0, head);
         if (layer === 0) pen.text(`head ${head}`, EDGE.left - 8, y + tile / 2 + 4, { align: 'right' });
