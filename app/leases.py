@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
@@ -12,7 +13,12 @@ from app.server import DESK
 from app.uploads import parsed
 from fbt_core.checkpoints.memory import give_back
 
+GRACE = 120.0
+"""Seconds that a model outlives the last session that showed it."""
+
 OPEN: dict[str, frozenset[str]] = {}
+WAITING: set[str] = set()
+"""Models that nobody shows, but that someone may come back to."""
 LOCK = threading.Lock()
 
 
@@ -28,23 +34,47 @@ def show(session: str, references: tuple[str, ...]) -> None:
     for reference in needed:
         if parsed(reference).kind == "sha256":
             STORE.join(parsed(reference).name, session)
-    _change(session, needed)
+    _release(_idle(session, needed))
+    expire()  # whoever opens something else needs the room
 
 
 def leave(session: str) -> None:
-    """A session ended: its files, its tickets and the models that it alone showed go."""
-    _change(session, frozenset())
+    """A session ended: its files and tickets go, and the models of its files, if it alone showed them.
+
+    Other models stay a while: who reloads a page, or follows a link, comes as a new session.
+    """
+    idle = _idle(session, frozenset())
+    uploaded = {reference for reference in idle if parsed(reference).kind == "sha256"}
+    _release(uploaded)
+    if waiting := idle - uploaded:
+        with LOCK:
+            WAITING.update(waiting)
+        timer = threading.Timer(GRACE, expire)
+        timer.daemon = True
+        timer.start()
     DESK.leave(session)
     STORE.leave(session)
 
 
-def _change(session: str, needed: frozenset[str]) -> None:
+def expire() -> None:
+    """The models that wait for someone to come back, and that nobody shows, go."""
+    with LOCK:
+        gone = WAITING.difference(*OPEN.values())
+        WAITING.clear()
+    _release(gone)
+
+
+def _idle(session: str, needed: frozenset[str]) -> frozenset[str]:
+    """What this session showed and nobody shows any more, now that it shows ``needed``."""
     with LOCK:
         before = OPEN.pop(session, frozenset())
         if needed:
             OPEN[session] = needed
-        idle = before.difference(*OPEN.values())
-    large = [reference for reference in idle if parsed(reference).kind != "demo"]  # those are small, and soon compared
+        return before.difference(*OPEN.values())
+
+
+def _release(references: Iterable[str]) -> None:
+    large = [reference for reference in references if parsed(reference).kind != "demo"]  # those are small, and compared
     for reference in large:
         cache.release(reference)
     if large:

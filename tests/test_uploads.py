@@ -329,3 +329,23 @@ def test_samples_are_where_their_package_is(reference: str) -> None:
     found = uploads.samples().get(reference)
     assert (found is not None) == (uploads.importlib.util.find_spec(package) is not None)
     assert found is None or (found.exists() and found.is_dir() == (reference == "sample:minilm-l6"))
+
+
+def test_a_model_waits_for_a_page_that_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[str] = []
+    monkeypatch.setattr(leases, "OPEN", {})
+    monkeypatch.setattr(leases, "WAITING", set())
+    monkeypatch.setattr(leases.cache, "release", released.append)
+    sample, other = "sample:one", "sample:two"
+    leases.show("before", (sample,))
+    leases.leave("before")
+    leases.show("after", (sample,))  # the same page again, a new session
+    leases.expire()
+    assert released == []
+    leases.leave("after")
+    assert released == []
+    leases.show("someone", (other,))
+    assert released == [sample], "who opens something else needs the room"
+    leases.leave("someone")
+    leases.expire()
+    assert released == [sample, other]
