@@ -76,12 +76,11 @@ def exported(new_screen: Callable[..., Screen], tmp_path: Path) -> Callable[[Scr
 
     def every(screen: Screen) -> int:
         popovers = screen.page.get_by_test_id("stPopover").filter(has_text="Export")
-        if not popovers.count():
-            return 0
         count = 0
-        for name in ("CSV, unpooled data", "SVG, as seen", "HTML, self-contained"):
+        names = ("CSV, unpooled data", "SVG, as seen", "HTML, self-contained")
+        for place, name in ((place, name) for place in range(popovers.count()) for name in names):
             button = screen.page.get_by_role("button", name=name).first
-            popovers.first.get_by_role("button").click()  # the first figure's: all share this code
+            popovers.nth(place).get_by_role("button").click()
             screen.page.get_by_role("button", name="CSV, unpooled data").first.wait_for()
             screen.page.wait_for_timeout(300)  # the picture's buttons are a component, and come a moment later
             if button.is_visible():
@@ -150,7 +149,7 @@ def test_names_of_tensors_and_files_are_text(
         screen.settle()
         expect(main.locator(".legendtext").filter(has_text=word).first).to_be_visible()
         is_harmless(screen)
-    assert exported(screen) == 3
+    assert exported(screen) >= 3
     for title in PAGES:
         screen.tab(title)
         is_harmless(screen)
