@@ -21,14 +21,13 @@ from torch import Tensor
 from fbt_core.checkpoints.checkpoint import Origin
 from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.checkpoints.header import Header, read_header
-from fbt_core.checkpoints.native import data_sha256, write_atomically
+from fbt_core.checkpoints.native import data_sha256, metadata_table, write_atomically
 from fbt_core.checkpoints.sniff import sniff
-from fbt_core.strict_json import strict_json
+from fbt_core.checkpoints.tensors import FLOATS
 
 FORMAT = "fiberscope-adapter"
 SCHEMA = "1"
 REMEDY = "Train it again with `python -m fbt_core adapt`."
-FLOATS = ("F64", "F32", "F16", "BF16")
 MOST_BYTES = 1 << 30
 MOST = {"heads": 512, "head_width": 4096, "inputs": 1 << 17, "hidden": 1 << 17, "rank": 256}
 """The largest sizes that a file may name; layers are bounded by its tensors."""
@@ -140,9 +139,9 @@ def read(content: bytes, header: Header, origin: Origin) -> Adapter:
     metadata = header.metadata
     if metadata.get("schema") != SCHEMA:
         raise CheckpointError(f"schema {metadata.get('schema', '')[:20]!r}", f"schema {SCHEMA!r}", REMEDY)
-    config = _config(_table(metadata, "config"), len(header.tensors))
+    config = _config(metadata_table(metadata, "config", REMEDY), len(header.tensors))
     _check_entries(header, config)
-    base = _table(metadata, "base")
+    base = metadata_table(metadata, "base", REMEDY)
     if not all(isinstance(base.get(key), str) for key in ("sha256", "name")):
         raise CheckpointError("an adapter that does not name its base", "the base's name and SHA-256", REMEDY)
     try:
@@ -156,7 +155,7 @@ def read(content: bytes, header: Header, origin: Origin) -> Adapter:
         if bad := int((~tensor.isfinite()).sum()):
             got = f"{bad} of {tensor.numel()} values of {name!r:.80} that are NaN or infinite"
             raise CheckpointError(got, "finite numbers", REMEDY)
-    return Adapter(config, tensors, base["sha256"], base["name"], _table(metadata, "training"), origin)
+    return Adapter(config, tensors, base["sha256"], base["name"], metadata_table(metadata, "training", REMEDY), origin)
 
 
 def _config(table: dict[str, Any], tensors: int) -> AdapterConfig:
@@ -187,14 +186,3 @@ def _check_entries(header: Header, config: AdapterConfig) -> None:
         if entry.shape != shape or entry.dtype not in FLOATS:
             got = f"{name!r:.80} of shape {entry.shape} and dtype {entry.dtype}"
             raise CheckpointError(got, f"{shape} by its config, of one of {', '.join(FLOATS)}", REMEDY)
-
-
-def _table(metadata: Mapping[str, str], key: str) -> dict[str, Any]:
-    try:
-        value = strict_json(metadata.get(key, ""))
-    except ValueError as error:
-        got = f"metadata {key!r} that is not JSON ({str(error)[:80]!r})"
-        raise CheckpointError(got, "a JSON object", REMEDY) from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"metadata {key!r} that is a {type(value).__name__}", "a JSON object", REMEDY)
-    return value

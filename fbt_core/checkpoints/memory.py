@@ -13,9 +13,6 @@ from fbt_core.checkpoints.faults import CheckpointError
 ENVIRONMENT = "FIBERSCOPE_MEMORY"
 """A cap on the bytes that a checkpoint may take: a number, or one with K, M, G or T behind it (powers of 1024)."""
 
-MARGIN = 256 << 20
-"""Left free beside the tensors, for one text's activations and all else that this process does."""
-
 _LIMITS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),

@@ -96,7 +96,7 @@ def read(case: Case) -> Checkpoint:
     tensors, digest = case.weights.read()
     if data_sha256(tensors) != metadata.get("data_sha256"):
         raise CheckpointError("tensors whose SHA-256 is not the one in the file", "equal sums", "Copy the file again.")
-    record = _table(metadata, "training")
+    record = metadata_table(metadata, "training")
     return Checkpoint(config, tensors, tokenizer, record, case.origin(digest), health.notices(tensors))
 
 
@@ -124,19 +124,20 @@ def expected_shapes(config: FiberBundleConfig) -> dict[str, tuple[int, ...]]:
 
 def _config(metadata: Mapping[str, str]) -> FiberBundleConfig:
     try:
-        return FiberBundleConfig.from_dict(_table(metadata, "config"))
+        return FiberBundleConfig.from_dict(metadata_table(metadata, "config"))
     except ValueError as error:
         raise CheckpointError(f"a config with an error ({error})"[:300], "a valid config", RETRAIN) from error
 
 
-def _table(metadata: Mapping[str, str], key: str) -> dict[str, Any]:
+def metadata_table(metadata: Mapping[str, str], key: str, remedy: str = RETRAIN) -> dict[str, Any]:
+    """The JSON object that a file of ours keeps in its metadata. Raises ``CheckpointError`` where there is none."""
     try:
         value = strict_json(metadata.get(key, ""))
     except ValueError as error:
         got = f"metadata {key!r} that is not JSON ({str(error)[:80]!r})"
-        raise CheckpointError(got, "a JSON object", RETRAIN) from error
+        raise CheckpointError(got, "a JSON object", remedy) from error
     if not isinstance(value, dict):
-        raise CheckpointError(f"metadata {key!r} that is a {type(value).__name__}", "a JSON object", RETRAIN)
+        raise CheckpointError(f"metadata {key!r} that is a {type(value).__name__}", "a JSON object", remedy)
     return value
 
 
