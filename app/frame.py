@@ -32,10 +32,8 @@ def guard() -> Iterator[None]:
         st.error("This cannot be shown: the values do not fit together.")
         st.text(str(fault)[:LONGEST])
     except (MemoryError, torch.OutOfMemoryError) as fault:
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
         st.error("There is not enough memory for this. Everything that was open still is.")
-        st.text(f"{str(fault)[:LONGEST]}\nShorten the text, choose the device cpu, or open a smaller checkpoint.")
+        running.short_of_memory(fault)
     except Exception as fault:  # a model's own code may raise anything; Streamlit's control flow is no Exception
         logging.getLogger(__name__).exception("a page failed")
         st.error("This could not be computed. Everything that was open still is.")

@@ -11,6 +11,7 @@ import torch
 from app import cache, inspection, metric_choices, metrics, widgets
 from app.view import Side, View
 from fbt_core.checkpoints import CheckpointError
+from fbt_core.checkpoints.memory import give_back
 
 LONGEST = 600
 """Characters of a fault's message that are shown."""
@@ -35,18 +36,14 @@ def ran(view: View) -> View | None:
     return view
 
 
-def _ran(side: Side) -> tuple[Side | None, str, str]:
-    """The side once its model has run, or None, why not, and the fault's own words."""
+def _ran(side: Side) -> tuple[Side | None, str, str | BaseException]:
+    """The side once its model has run, or None, why not, and the fault: its own words, or that memory ran out."""
     try:
         trace = side.forward
     except ValueError as fault:
         return None, "The model cannot run on this input.", str(fault)
     except (MemoryError, torch.OutOfMemoryError) as fault:
-        return (
-            None,
-            "There is not enough memory to run the model: shorten the text, or choose the device cpu.",
-            str(fault),
-        )
+        return None, "There is not enough memory to run the model.", fault
     except Exception as fault:  # whatever the model's own code may raise
         logging.getLogger(__name__).exception("a model failed")
         return None, "The model could not be run.", f"{type(fault).__name__}: {fault}"
@@ -75,16 +72,30 @@ def _with_source(side: Side) -> Side:
     return bare
 
 
-def _refused(side: Side, why: str, detail: str, compare: bool) -> None:
+def _refused(side: Side, why: str, detail: str | BaseException, compare: bool) -> None:
     """Why a side is not drawn. Weights can be looked at all the same."""
     name = f"Checkpoint {side.name}, {widgets.plain(side.label)}: " if compare else ""
     st.info(f"{name}{widgets.plain(why)}")
-    if detail:
+    if isinstance(detail, BaseException):
+        short_of_memory(detail)
+    elif detail:
         st.text(detail[:LONGEST])
     if side.checkpoint.config is None or detail:
         st.page_link("pages/weights.py", label="Its weights: tensors, spectra, norms →")
     if side.checkpoint.config is None:
         inspection.card(side.request.reference, f"weights-{side.name}")
+
+
+def short_of_memory(fault: BaseException) -> None:
+    """What was asked for, what helps, and what was taken in vain given back."""
+    st.text(f"{str(fault)[:LONGEST]}\nShorten the text, or open a smaller checkpoint.")
+    if st.session_state.get("run-device", "cpu") != "cpu":
+        st.button("Run on the CPU", on_click=_on_the_cpu)
+    give_back()
+
+
+def _on_the_cpu() -> None:
+    st.session_state[widgets.PENDING] = {"device": "cpu"}
 
 
 def _tell(view: View) -> None:

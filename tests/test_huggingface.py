@@ -393,22 +393,6 @@ def test_a_model_without_blocks_is_refused() -> None:
         ours("xlm")
 
 
-def test_accelerate_s_hooks_do_not_hide_what_runs() -> None:
-    """As for a model on several GPUs, here with every part on the one CPU."""
-    from accelerate import dispatch_model
-
-    checkpoint = checkpoint_of(library_model("llama"))
-    assert isinstance(checkpoint.config, HuggingFaceConfig)
-    plain = build(checkpoint, device="auto")
-    places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.norm": "cpu", "lm_head": "cpu"}
-    places |= {f"model.layers.{index}": "cpu" for index in range(3)}
-    spread = HuggingFaceModel(dispatch_model(library_model("llama"), places, force_hooks=True), checkpoint.config)
-    ids = inputs_of("llama")["input_ids"][0]
-    for layer, expected in zip(spread.trace(ids).layers, plain.trace(ids).layers, strict=True):
-        assert torch.equal(layer.given.q, expected.given.q) and torch.equal(layer.residual_out, expected.residual_out)
-        assert layer.residual_mid is not None
-
-
 def test_attention_that_is_not_what_it_seems_is_shown_by_its_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model whose eager attention does more than the call says: found out by comparing outputs, never drawn wrong."""
     from transformers.models.opt import modeling_opt

@@ -8,6 +8,8 @@ import os
 import re
 from pathlib import Path
 
+import torch
+
 from fbt_core.checkpoints.faults import CheckpointError
 
 ENVIRONMENT = "FIBERSCOPE_MEMORY"
@@ -49,6 +51,8 @@ def check_fits(needed: int) -> None:
 def give_back() -> None:
     """Return the memory of what was let go of to the machine: a model and its hooks hold each other until collected."""
     gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError, TypeError):  # not glibc

@@ -10,6 +10,7 @@ import typer
 
 from fbt_core.checkpoints import load
 from fbt_core.commands.arguments import DeviceOption, checked_device, one_line_errors
+from fbt_core.huggingface.placement import one_device
 from fbt_core.model import build
 from fbt_core.training.adapter import adapter_plan, open_text, train_adapter
 from fbt_core.training.trainer import DivergenceError
@@ -42,7 +43,7 @@ def adapt(
     with one_line_errors(DivergenceError):
         plan = adapter_plan(
             steps=steps, batch=batch, length=length, learning_rate=learning_rate, seed=seed, source=text.name,
-            device=checked_device(device),
+            device=one_device(checked_device(device)),
         )  # fmt: skip
         checkpoint = load(base)
         words = open_text(text, checkpoint.tokenizer, plan.length)

@@ -14,11 +14,14 @@ import typer
 
 from fbt_core.checkpoints import Checkpoint, CheckpointError, load
 from fbt_core.geometry.sources import SOURCES, apply
+from fbt_core.huggingface.placement import one_device
 from fbt_core.model import DTYPES, build
 from fbt_core.trace import Trace
 
 TextOption = Annotated[str, typer.Option(help="The text to read, or @FILE.")]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps ...")]
+DeviceOption = Annotated[
+    str, typer.Option(help="cpu, cuda, cuda:1, mps ...; auto: all GPUs together, the CPU without one.")
+]
 DtypeOption = Annotated[str, typer.Option(help=f"auto | {' | '.join(DTYPES)}")]
 CheckpointArgument = Annotated[
     list[Path], typer.Argument(help="A checkpoint: a file, a folder, an archive; or its files, one after another.")
@@ -66,8 +69,7 @@ def open_model(paths: list[Path], text: str, asked: Asked) -> Opened:
         if checkpoint.tokenizer is None:
             raise ValueError("got a model that reads no text, expected one that does: open it in the app")
         encoding = checkpoint.tokenizer.encode(_text(text))
-        ids = torch.tensor(encoding.ids, device=asked.device)
-        traces = model.traces(ids, strength=asked.strength, tokens=encoding.tokens)
+        traces = model.traces(torch.tensor(encoding.ids), strength=asked.strength, tokens=encoding.tokens)
         trace = _stack(traces, asked.stack)
         if asked.source:
             trace = apply(model, trace, asked.source, asked.rank, asked.strength)
@@ -102,7 +104,7 @@ def one_line_errors(*more: type[Exception]) -> Iterator[None]:
 def checked_device(device: str) -> str:
     """The device's name, after one number was put there. Raises ``ValueError`` where torch cannot use it."""
     try:
-        torch.zeros(1, device=device).item()
+        torch.zeros(1, device=one_device(device)).item()
     except (RuntimeError, AssertionError, NotImplementedError) as fault:
         raise ValueError(f"got --device {device!r}, expected one that torch can use here, such as cpu") from fault
     return device

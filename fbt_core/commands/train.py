@@ -11,6 +11,7 @@ import torch
 import typer
 
 from fbt_core.commands.arguments import DeviceOption, checked_device, one_line_errors
+from fbt_core.huggingface.placement import one_device
 from fbt_core.training.data import GrammarSource, Source, open_text
 from fbt_core.training.plan import TrainingPlan
 from fbt_core.training.presets import PRESETS, model_configs, preset_named
@@ -64,7 +65,11 @@ def _tasks(
     """What to train, or an error in the words of the command line."""
     chosen = preset_named(preset)
     plan = replace(
-        chosen.plan, seed=seed, device=checked_device(device), dtype=dtype, source=text.name if text else "grammar"
+        chosen.plan,
+        seed=seed,
+        device=one_device(checked_device(device)),
+        dtype=dtype,
+        source=text.name if text else "grammar",
     )
     plan = _with_numbers(plan, asked, chosen.shared["context"])
     source: Source = _source(text, tokenizer, plan)

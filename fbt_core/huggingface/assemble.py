@@ -57,7 +57,7 @@ def assemble(
         logits = None if ran.logits is None or not last else _rows(ran.logits, keep)
         layers = ran.layers(stack)
         traces[stack] = Trace(
-            _ids(ids.get(stack), len(normed), keep), layers, normed, logits, strength, False,
+            _ids(ids.get(stack), normed, keep), layers, normed, logits, strength, False,
             _rows_of(labels.get(stack, ()), keep), stack=stack, notes=notes + _notes(layers),
         )  # fmt: skip
     if {"encoder", "decoder"} <= set(traces):
@@ -79,9 +79,9 @@ def _is_map(found: Tensor, rows: int, columns: int) -> bool:
     return bool((found >= 0).all() and (sums <= 1.01).all())
 
 
-def _ids(ids: Tensor | None, length: int, keep: Tensor | None) -> Tensor:
+def _ids(ids: Tensor | None, normed: Tensor, keep: Tensor | None) -> Tensor:
     """The ids of a stack; the patches of an image are numbered."""
-    return torch.arange(length) if ids is None else _rows(ids, keep)
+    return torch.arange(len(normed), device=normed.device) if ids is None else _rows(ids, keep)
 
 
 def _rows(x: Tensor, keep: Tensor | None) -> Tensor:

@@ -17,6 +17,7 @@ from fbt_core.huggingface.config import HuggingFaceConfig
 from fbt_core.huggingface.heads import CAPS, Head, Listener, find_head
 from fbt_core.huggingface.images import patch_labels
 from fbt_core.huggingface.inputs import prepared
+from fbt_core.huggingface.placement import gathered, is_spread
 from fbt_core.huggingface.projections import Site
 from fbt_core.model.watching import observe, watching
 from fbt_core.trace import LayerTrace, Trace
@@ -97,17 +98,17 @@ class HuggingFaceModel:
         """
         inputs = self._inputs(ids, target, pixels, attention_mask)
         keep = None if attention_mask is None else attention_mask.bool()
-        text = {"": ids} if len(self.stacks) == 1 else {"encoder": ids, "decoder": inputs["decoder_input_ids"][0]}
+        names = {"input_ids": "" if len(self.stacks) == 1 else "encoder", "decoder_input_ids": "decoder"}
+        text = {stack: inputs[name][0] for name, stack in names.items() if name in inputs}
         labels = {"": tuple(tokens), "encoder": tuple(tokens), "decoder": tuple(target_tokens)}
-        if pixels is not None:
-            text, keep = {}, None
+        keep = keep if pixels is None else None
         ran = self._run(inputs, keep, variant, maps=self.attends and not self.captures)
         if pixels is not None and not tokens:
             labels = {"": patch_labels(ran.outputs[""].shape[1], self.module.config, pixels)}
         found = assemble(ran, text, labels, strength, ())
         if self.captures and any(map(_lacks, (layer for trace in found.values() for layer in trace.layers))):
             found = assemble(self._run(inputs, keep, variant, maps=True), text, labels, strength, ())
-        return found
+        return gathered(found, self.module) if is_spread(self.module) else found
 
     def forward_logits(
         self, ids: Int[Tensor, " token"] | None, target: Int[Tensor, " target"] | None = None,

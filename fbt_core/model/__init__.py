@@ -9,6 +9,7 @@ import torch
 from fbt_core.checkpoints.checkpoint import Checkpoint
 from fbt_core.config import FiberBundleConfig
 from fbt_core.huggingface.config import HuggingFaceConfig
+from fbt_core.huggingface.placement import one_device, placed
 from fbt_core.model.fiber_bundle import FiberBundleTransformer
 from fbt_core.model.hollow import hollow
 
@@ -35,7 +36,8 @@ def build(
     transformers library the file's own dtype if all its weights share one, else float32. Where no dtype changes, the
     checkpoint's tensors are the model's: there is no second copy.
 
-    ``device`` is one of torch's, or for a model of the library ``auto``: as many GPUs as it needs, the CPU without one.
+    ``device`` is one of torch's, or ``auto``: as many GPUs as a model of the library needs, and the CPU without one.
+    Traces take ids on any device.
 
     Raises ``ValueError`` for another dtype, for a checkpoint without a config, and for one of which not every weight is
     there.
@@ -47,7 +49,6 @@ def build(
     if isinstance(checkpoint.config, HuggingFaceConfig):
         from fbt_core.huggingface.classes import filled  # the library takes seconds to import
         from fbt_core.huggingface.model import HuggingFaceModel
-        from fbt_core.huggingface.placement import placed
 
         chosen = _shared_dtype(checkpoint) if dtype == "auto" else DTYPES[dtype]
         module = placed(filled(checkpoint.config, checkpoint.tensors, chosen), device)
@@ -55,7 +56,7 @@ def build(
     model = hollow(checkpoint.config)
     model.load_state_dict(dict(checkpoint.tensors), assign=True)
     chosen = torch.float32 if dtype == "auto" else DTYPES[dtype]
-    return model.to(device=device, dtype=chosen).eval().requires_grad_(False)
+    return model.to(device=one_device(device), dtype=chosen).eval().requires_grad_(False)
 
 
 def _shared_dtype(checkpoint: Checkpoint) -> torch.dtype:

@@ -69,6 +69,7 @@ class FiberBundleTransformer(nn.Module):
         """
         if not 0 <= strength < float("inf"):
             raise ValueError(f"got strength {strength}, expected a finite number of at least 0")
+        ids = ids.to(self.embedding.weight.device)
         x = start = self._embed(ids[None])
         layers: list[LayerTrace] = []
         try:
