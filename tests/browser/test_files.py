@@ -15,7 +15,9 @@ from xml.etree import ElementTree
 import pytest
 import torch
 from playwright.sync_api import Locator, expect
+from typer.testing import CliRunner
 
+from fbt_core.__main__ import app
 from tests.browser.screen import WAIT, Screen
 from tests.browser.server import Server
 from tests.corpus import CASES
@@ -125,6 +127,35 @@ def test_one_session_takes_a_folder_loose_files_a_large_one_and_twenty_hostile_o
     expect(opened(screen, "large.safetensors")).to_be_visible()
     assert screen.page.get_by_test_id("stException").count() == 0
     assert not (tmp_path / "CANARY").exists()
+
+
+@pytest.fixture(scope="module")
+def metric_adapter(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A MetricNet on the bundled Euclidean twin, of two training steps: enough to be one."""
+    folder = tmp_path_factory.mktemp("adapter")
+    words, out = folder / "words.txt", folder / "bend.safetensors"
+    words.write_text("the old sailor near the ships sings and the young pilot listens . " * 40, encoding="utf-8")
+    asked = ["adapt", str(assets / "euclidean.safetensors"), "--text", str(words), "--out", str(out), "--threads", "1"]
+    found = CliRunner().invoke(app, [*asked, "--steps", "2", "--batch", "2", "--length", "24"])
+    assert found.exit_code == 0, found.output
+    return out
+
+
+def test_a_metric_adapter_is_uploaded_and_becomes_the_metric(screen: Screen, metric_adapter: Path) -> None:
+    screen.open("ellipsoids", a="demo:euclidean", layer=1).upload(metric_adapter)
+    use = screen.page.get_by_role("button", name="Use it as the metric")
+    expect(use).to_be_visible()
+    use.click()
+    screen.page.wait_for_url(re.compile("source=adapter(:|%3A)sha256"))
+    screen.settle()
+    expect(screen.field()).to_have_attribute("data-count", "8")
+    expect(screen.page.get_by_test_id("stMain").get_by_text("what-if", exact=False).first).to_be_visible()
+    screen.tab("Attention")
+    assert "bend" in screen.maps().inner_text() or "adapter" in screen.maps().inner_text()
+    assert screen.page.get_by_test_id("stAlertContentError").count() == 0
+    screen.choose("Checkpoint A", "l2")  # another base: refused with the reason, and the page stays
+    expect(screen.page.get_by_text("stands without the", exact=False).first).to_be_visible()
+    assert screen.page.get_by_test_id("stException").count() == 0
 
 
 def test_an_empty_file_is_refused_where_it_was_chosen(screen: Screen, tmp_path: Path) -> None:
