@@ -76,7 +76,7 @@ def test_known_words_are_one_token_and_all_else_is_bytes():
     assert WORD_BYTE.encode("anna sings.").unknown == [False, False, False, True]
     assert not any(WORD_BYTE.encode("anna sings .").unknown)
     assert spelt("annas") == list("annas")
-    assert spelt("anna\nsings") == ["anna", "␊", *"sings"]  # a word is known after a space or at the start only
+    assert spelt("anna\nsings") == ["anna", "↵", *"sings"]  # a word is known after a space or at the start only
     assert spelt("anna  sings") == ["anna", "␣", "sings"]
     assert spelt("<s>") == ["<", "s", ">"]
 

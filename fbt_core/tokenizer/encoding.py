@@ -34,15 +34,22 @@ class Encoding:
         )
 
 
+SPACES = {" ": "␣", "\n": "↵", "\t": "⇥"}
+"""What stands for the blanks that texts are full of: signs that every font has."""
+
+
 def visible(character: str) -> str:
     """A label for one character: itself if it can be seen, else a picture of it or its code point.
 
-    A space becomes "␣", a control character its Unicode control picture, a combining mark sits on a dotted circle, and
-    format characters (bidirectional overrides, joiners) and lone surrogates read as "U+202E".
+    A space becomes "␣", a line break "↵" and a tab "⇥", any other control character its Unicode control picture (which
+    few fonts have), a combining mark sits on a dotted circle, and format characters (bidirectional overrides, joiners)
+    and lone surrogates read as "U+202E".
     """
     code = ord(character)
-    if code <= 0x20:
-        return chr(0x2400 + code) if code < 0x20 else "␣"
+    if character in SPACES:
+        return SPACES[character]
+    if code < 0x20:
+        return chr(0x2400 + code)
     if code == 0x7F:
         return "␡"
     if unicodedata.category(character).startswith("M"):
