@@ -4,6 +4,7 @@ model gives nothing else."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -108,6 +109,7 @@ class Trace:
     stack: str = ""  # encoder, decoder or cross, of a model that has several
     source: str = ""  # where the metric comes from, when not from the model: a key of SOURCES
     notes: tuple[str, ...] = ()  # what is unavailable, left out or normalised, sentences for people
+    adapter: Any = None  # the ``Adapter`` whose metrics these are, where the source is one
 
     @property
     def length(self) -> int:

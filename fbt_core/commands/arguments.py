@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
+from typer.core import TyperCommand
 
 from fbt_core.checkpoints import Checkpoint, CheckpointError, load
 from fbt_core.geometry.sources import SOURCES, apply
@@ -37,9 +38,10 @@ StrengthOption = Annotated[float, typer.Option(help="Multiplies every U; anythin
 
 @dataclass(frozen=True)
 class Opened:
-    """A checkpoint and its trace of a text."""
+    """A checkpoint, its model and its trace of a text."""
 
     checkpoint: Checkpoint
+    model: Any  # what ``build`` gave
     trace: Trace
 
     @property
@@ -73,7 +75,7 @@ def open_model(paths: list[Path], text: str, asked: Asked) -> Opened:
         trace = _stack(traces, asked.stack)
         if asked.source:
             trace = apply(model, trace, asked.source, asked.rank, asked.strength)
-        return Opened(checkpoint, trace)
+        return Opened(checkpoint, model, trace)
 
 
 def _stack(traces: Mapping[str, Trace], stack: str) -> Trace:
@@ -108,6 +110,19 @@ def checked_device(device: str) -> str:
     except (RuntimeError, AssertionError, NotImplementedError) as fault:
         raise ValueError(f"got --device {device!r}, expected one that torch can use here, such as cpu") from fault
     return device
+
+
+class JsonCommand(TyperCommand):
+    """A command whose ``--json`` may stand without a file: it then means standard output."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments with - put in after a bare --json."""
+        given: list[str] = []
+        for place, argument in enumerate(args):
+            given.append(argument)
+            if argument == "--json" and (place + 1 == len(args) or args[place + 1].startswith("--")):
+                given.append("-")
+        return super().parse_args(ctx, given)
 
 
 def write(target: str, content: str) -> None:

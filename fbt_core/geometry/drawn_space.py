@@ -48,6 +48,8 @@ SPACES: dict[str, Space] = {
               lambda layer, head: layer.given.k[head], lambda layer, head: layer.given.U[head : head + 1]),
         Space("queries", "a head's queries, metric g", True,
               lambda layer, head: layer.given.q[head], lambda layer, head: layer.given.U[head : head + 1]),
+        Space("values", "a head's values, metric g", True,
+              lambda layer, head: layer.given.v[head], lambda layer, head: layer.given.U[head : head + 1]),
         # The residual that enters the block: that is what MetricNet reads, so glyph and position belong together.
         Space("residual", "the residual stream entering the layer, metric G", False,
               lambda layer, head: layer.residual_in, _of_residual),

@@ -112,16 +112,9 @@ def readout(model: Any, softcap: float | None = None) -> Readout:
     function of the normed residual, or whose norm is neither a LayerNorm nor an RMSNorm.
     """
     lens, final_norm, unembedding = _parts(model)
-    dtype = torch.float64 if unembedding.dtype == torch.float64 else torch.float32
-    probe = torch.ones(unembedding.shape[1], dtype=unembedding.dtype, device=unembedding.device)
-    probe[1::2] = -1
-
-    def call(function: Callable[[Tensor], Tensor], *sizes: float) -> list[Tensor]:
-        rows = torch.stack([size * probe for size in sizes])
-        return list(function(rows).detach().to(dtype))
-
-    norm = _final_norm(lambda *sizes: call(final_norm, *sizes), final_norm, probe, dtype)
-    up, down = (_unlinked(row, softcap) for row in call(lens, LARGE, -LARGE))
+    probe, dtype = _probe(unembedding.shape[1], unembedding)
+    norm = probed_norm(final_norm, unembedding[0])
+    up, down = (_unlinked(row, softcap) for row in _called(lens, probe, LARGE, -LARGE))
     E = unembedding.detach().to(dtype)
     odd = (norm.gain * norm.unit(LARGE * probe.to(dtype)[None])) @ E.mT
     scale = float((up - down) @ odd[0] / (2 * odd.square().sum()).clamp_min(1e-30))
@@ -143,12 +136,15 @@ def _parts(model: Any) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], T
     return lambda x: model.final_norm(x) @ weight.mT, model.final_norm, weight
 
 
-def _final_norm(
-    call: Callable[..., list[Tensor]], final_norm: Callable[[Tensor], Tensor], probe: Tensor, dtype: torch.dtype
-) -> FinalNorm:
-    """Up, down, a smaller and a shifted probe: together they tell kind, gain, shift and epsilon."""
-    up, down, half, small = call(LARGE, -LARGE, LARGE / 2, SMALL)
-    (shifted,) = final_norm((LARGE * (probe + 1))[None]).detach().to(dtype)
+def probed_norm(norm: Callable[[Tensor], Tensor], like: Float[Tensor, "*batch width"]) -> FinalNorm:
+    """What a norm of residuals like these is, told by what it does: in float32, or in float64 where ``like`` is.
+
+    Up, down, a smaller and a shifted probe together tell kind, gain, shift and epsilon. Raises ``ValueError`` for what
+    is neither a LayerNorm nor an RMSNorm.
+    """
+    probe, dtype = _probe(like.shape[-1], like)
+    up, down, half, small = _called(norm, probe, LARGE, -LARGE, LARGE / 2, SMALL)
+    (shifted,) = norm((LARGE * (probe + 1))[None]).detach().to(dtype)
     shift = (up + down) / 2
     scale_free = torch.allclose(half, up, rtol=1e-2, atol=1e-4)
     same = torch.allclose(shifted, up, rtol=1e-2, atol=1e-4 + 1e-2 * float(up.abs().mean()))
@@ -158,13 +154,26 @@ def _final_norm(
     gain = (up - down) / (2 * large)
     if kind == "none":
         if not torch.allclose(gain, torch.full_like(gain, 1.0), rtol=1e-2):
-            raise ValueError("the final norm of this model is neither a LayerNorm nor an RMSNorm")
+            raise ValueError("a norm of this model is neither a LayerNorm nor an RMSNorm")
         return FinalNorm(kind, torch.ones_like(gain), torch.zeros_like(shift), 0.0)
     ratio = ((small - shift) * gain * tiny).sum() / (gain * tiny).square().sum()  # sqrt(m / (m + epsilon))
     mean_square = bare.size(SMALL * probe.to(dtype)).square()
     epsilon = float((mean_square * (ratio.clamp_min(1e-6) ** -2 - 1)).clamp_min(0))
     own = float(bare.size(LARGE * probe.to(dtype)).square())
     return FinalNorm(kind, gain * (1 + epsilon / own) ** 0.5, shift, epsilon)  # the large probe felt it a little
+
+
+def _probe(width: int, like: Tensor) -> tuple[Tensor, torch.dtype]:
+    """+1, -1, +1, ... in the model's own dtype, and the dtype to compute in."""
+    probe = torch.ones(width, dtype=like.dtype, device=like.device)
+    probe[1::2] = -1
+    return probe, torch.float64 if like.dtype == torch.float64 else torch.float32
+
+
+def _called(function: Callable[[Tensor], Tensor], probe: Tensor, *sizes: float) -> list[Tensor]:
+    """What a function of the model makes of the probe at some sizes."""
+    found = function(torch.stack([size * probe for size in sizes])).detach()
+    return list(found.to(_probe(len(probe), probe)[1]))
 
 
 def _unlinked(logits: Tensor, softcap: float | None) -> Tensor:

@@ -24,7 +24,7 @@ def _on_residual(
     """A metric of the residual stream, as every head sees it."""
 
     def factors(layer: LayerTrace) -> Placed:
-        W = _projection(model, trace, layer, options.projection)
+        W = projection(model, trace, layer, options.projection)
         U, readings = residual(layer)
         head = head_factors(W.to(U), mean_one(U) if options.normalise else U)
         head = head.expand(-1, trace.length, -1, -1)
@@ -35,7 +35,7 @@ def _on_residual(
     return factors
 
 
-def _projection(model: Any, trace: Trace, layer: LayerTrace, which: str) -> Float[Tensor, "head dim width"]:
+def projection(model: Any, trace: Trace, layer: LayerTrace, which: str) -> Float[Tensor, "head dim width"]:
     """W from the normalised residual to a head's keys (or queries), the norm's gain included."""
     if which not in ("key", "query"):
         raise ValueError(f"got projection {which!r}, expected key or query")
@@ -52,7 +52,7 @@ def identity(model: Any, trace: Trace, options: Options) -> LayerFactors:
 
 
 def fisher(model: Any, trace: Trace, options: Options) -> LayerFactors:
-    read = _readout(model)
+    read = readout_of(model)
 
     def residual(layer: LayerTrace) -> tuple[Tensor, dict[str, float]]:
         found = fisher_metric(read, layer.residual_in, options.rank, options.vocabulary)
@@ -64,7 +64,7 @@ def fisher(model: Any, trace: Trace, options: Options) -> LayerFactors:
 
 
 def causal(model: Any, trace: Trace, options: Options) -> LayerFactors:
-    U = causal_factor(_readout(model), options.rank)[None]
+    U = causal_factor(readout_of(model), options.rank)[None]
     return _on_residual(model, trace, options, lambda layer: (U, {}))
 
 
@@ -96,7 +96,7 @@ def adapter(model: Any, trace: Trace, options: Options) -> LayerFactors:
     return factors
 
 
-def _readout(model: Any) -> Readout:
+def readout_of(model: Any) -> Readout:
     settings = getattr(getattr(model, "module", None), "config", None)
     return readout(model, getattr(settings, "final_logit_softcapping", None))
 
@@ -116,7 +116,7 @@ def predicts(model: Any, trace: Trace, options: Options | None = None) -> str:
     if trace.stack == "encoder":
         return "the encoder's residual stream is not what this model's unembedding reads: look at the decoder"
     try:
-        _readout(model)
+        readout_of(model)
     except ValueError as reason:
         return str(reason)
     return ""

@@ -86,7 +86,16 @@ def apply(
         for layer in trace.layers
     )
     notes = (WHAT_IF, *_scale_notes(placed, asked.normalise), *chosen.notes(placed), *_left_notes(left))
-    bare = replace(trace, layers=layers, source=source, has_metric=True, notes=(*trace.notes, *notes), strength=1.0)
+    adapter = asked.adapter if source == "adapter" else None
+    bare = replace(
+        trace,
+        layers=layers,
+        source=source,
+        has_metric=True,
+        notes=(*trace.notes, *notes),
+        strength=1.0,
+        adapter=adapter,
+    )
     return with_strength(bare, strength)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fbt_core.attention.scores import SCORES
+from fbt_core.geometry.model_field import READINGS
 from fbt_core.measures.table import Measure
 
 OWN = "own"
@@ -30,7 +31,8 @@ class Option:
             return ", ".join(str(choice) for choice in self.choices)
         low, high = self.interval
         ends = f"from {low:g} to {high:g}" if high < float("inf") else f"of at least {low:g}"
-        return f"{'a whole number' if self.kind is int else 'a number'} {ends}, or None"
+        also = ", or None" if self.default is None else ""
+        return f"{'a whole number' if self.kind is int else 'a number'} {ends}{also}"
 
     def accepts(self, value: Any) -> bool:
         """Whether ``value`` may be given."""
@@ -65,6 +67,10 @@ OPTIONS: dict[str, Option] = {
         Option("alpha", None, "weight of the Riemannian score in blended, None as trained", interval=(0.0, 1.0)),
         Option("of", "riemannian", "what is split: the Riemannian score, or its difference from the Euclidean one",
                ("riemannian", "difference")),
+        Option("reading", "block", "how a head's metric is one on the residual stream: on block h of it, along the "
+               "head's keys, or all heads at once on the whole stream", tuple(READINGS)),
+        Option("planes", 64, "random planes a token for sampled curvatures", kind=int, interval=(2.0, 65_536.0)),
+        Option("seed", 0, "of the random planes", kind=int, interval=(0.0, 1e9)),
     )
 }  # fmt: skip
 """Every option of every measure."""

@@ -119,19 +119,19 @@ def adapter_metrics(
             got, expected = f"{heads} heads of {dim} on {width}", f"{c.heads} of {c.head_width} on {c.inputs}"
             raise ValueError(f"got a base of {got}, expected {expected}: this adapter is another model's")
         with torch.no_grad():
-            h = _norm(model, layer.index, trace.stack)(layer.residual_in)
+            norm = attention_norm(model, layer.index, trace.stack)
+            h = layer.residual_in if norm is None else norm(layer.residual_in)
             metric = nets.metric(layer.index, h[None])
         found[layer.index] = (metric.sequence(0), nets.beta(layer.index))
     return found
 
 
-def _norm(model: Any, layer: int, stack: str) -> Callable[[Tensor], Tensor]:
-    """The norm before a layer's attention; the identity where there is none."""
+def attention_norm(model: Any, layer: int, stack: str) -> Any:
+    """The module that normalises before a layer's attention; None where there is none."""
     if isinstance(model, FiberBundleTransformer):
         block: Any = model.blocks[layer]
-        return block.attention_norm if block.normalise else lambda x: x
-    norm = model._sites(stack)[layer].norm
-    return (lambda x: x) if norm is None else norm
+        return block.attention_norm if block.normalise else None
+    return model._sites(stack)[layer].norm
 
 
 def _own_base(model: FiberBundleTransformer) -> Base:
