@@ -15,6 +15,10 @@ PAGES = {
     "Ellipsoid field": "pages/ellipsoids.py",
     "Attention": "pages/attention.py",
     "Depth": "pages/depth.py",
+    "Curvature": "pages/curvature.py",
+    "Geodesics": "pages/geodesics.py",
+    "Torsion and transport": "pages/torsion.py",
+    "Cloud": "pages/cloud.py",
     "Weights": "pages/weights.py",
     "Glossary": "pages/glossary.py",
 }

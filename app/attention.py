@@ -120,7 +120,7 @@ def shown_map(side: Side, choice: Choice, score: str) -> ShownMap:
     return side.derived(one_map, score=score, layer=side.layer, head=side.head, view=choice.view, **options)
 
 
-def panels(side: Side, choice: Choice, token: int) -> MapPanels:
+def panels(side: Side, choice: Choice, token: int, marked: tuple[int, ...] = ()) -> MapPanels:
     """Left, right and difference of one side."""
     left, right = (shown_map(side, choice, score) for score in (choice.left, choice.right))
     titles = (choice.title(side, choice.left) + times(left), choice.title(side, choice.right))
@@ -130,7 +130,7 @@ def panels(side: Side, choice: Choice, token: int) -> MapPanels:
         hidden=left.hidden, single=choice.single,
         heading=f"{side.title} · {_place(side, choice)}", name=f"attention-{side.name}-{choice.left}-{choice.right}",
         note=note(side, choice, choice.left, choice.right) or "", colour=choice.colour, selected=token,
-        expected=() if side.foreign else side.derived(expected), expected_name=EXPECTED,
+        expected=() if side.foreign else side.derived(expected), expected_name=EXPECTED, marked=marked,
     )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def own_panels(view: View, choice: Choice, token: int) -> MapPanels | str:
         hidden=_both(left.hidden, right.hidden),
         heading=f"Each model's own score · {VIEWS[choice.view]} · {view.mapping}",
         expected=() if a.foreign else a.derived(expected), expected_name=EXPECTED,
-        note="; ".join(note for note in (a.what_if_forward, b.what_if_forward) if note),
+        note="; ".join(note for note in (a.what_if_forward, b.what_if_forward) if note), marked=view.marked,
     )  # fmt: skip
 
 

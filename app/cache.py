@@ -17,6 +17,7 @@ from fbt_core.checkpoints import Checkpoint, load
 from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.huggingface.config import HuggingFaceConfig
 from fbt_core.measures import Reading, read
+from fbt_core.measures.geometry import read_geometry
 from fbt_core.model import build
 from fbt_core.tokenizer import Encoding
 from fbt_core.trace import Trace
@@ -174,9 +175,8 @@ def _inputs(request: Request, loaded: Checkpoint) -> tuple[torch.Tensor, dict[st
     given: dict[str, Any] = {"tokens": tuple(encoded.tokens)}
     if len(inputs.stacks_of(loaded)) > 1:
         read = decoder_encoding(request)
-        target = torch.tensor(read.ids, device=request.device)
-        given |= {"target": target, "target_tokens": tuple(read.tokens)}
-    return torch.tensor(encoded.ids, device=request.device), given
+        given |= {"target": torch.tensor(read.ids), "target_tokens": tuple(read.tokens)}
+    return torch.tensor(encoded.ids), given
 
 
 def trace(request: Request) -> Trace:
@@ -229,62 +229,89 @@ def self_check(request: Request) -> Any:
             return None
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _ablated(request: Request, name: str, variant: str, options: Options) -> Reading:
-    found = _run(request.forward, variant=variant)
-    with torch.no_grad():
-        reading = read(found.get(request.stack) or next(iter(found.values())), name, **dict(options))
-    reading.values.setflags(write=False)
-    return reading
-
-
-def ablated(request: Request, name: str, variant: str, **options: Hashable) -> Reading:
-    """A measure of the model with parts of it left out: a key of VARIANTS. Raises ``ValueError`` with the reason."""
-    return _ablated(request, name, variant, tuple(sorted(options.items())))
+def _sorted(options: dict[str, Hashable]) -> Options:
+    return tuple(sorted(options.items()))
 
 
 @st.cache_resource(max_entries=512, show_spinner=False)
-def _reading(request: Request, name: str, options: Options) -> Reading:
-    traced = trace(request)
+def _reading(request: Request, of: str, name: str, options: Options, _compute: Callable[[], Reading]) -> Reading:
     with HEAVY, torch.no_grad():
-        reading = read(traced, name, **dict(options))
-    reading.values.setflags(write=False)
-    return reading
+        found = _compute()
+    found.values.setflags(write=False)
+    return found
 
 
 def reading(request: Request, name: str, **options: Hashable) -> Reading:
     """A measure of the table on the trace of a request."""
-    return _reading(request, name, tuple(sorted(options.items())))
+    return _reading(request, "trace", name, _sorted(options), lambda: read(trace(request), name, **options))
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _of_weights(reference: str, name: str, options: Options, _compute: Callable[[], Any]) -> Any:
+def ablated(request: Request, name: str, variant: str, **options: Hashable) -> Reading:
+    """A measure of the model with parts of it left out: a key of VARIANTS. Raises ``ValueError`` with the reason."""
+
+    def compute() -> Reading:
+        found = _run(request.forward, variant=variant)
+        return read(found.get(request.stack) or next(iter(found.values())), name, **options)
+
+    return _reading(request, variant, name, _sorted(options), compute)
+
+
+def geometry(request: Request, name: str, **options: Hashable) -> Reading:
+    """A measure of the metric as a function of the residual stream, for which the model is asked again."""
+
+    def compute() -> Reading:
+        return read_geometry(model(request.reference, request.device), trace(request), name, **options)
+
+    return _reading(request, "model", name, _sorted(options), compute)
+
+
+@st.cache_resource(max_entries=96, show_spinner=False)
+def _kept(of: Hashable, name: str, options: Options, _compute: Callable[[], Any]) -> Any:
     with HEAVY, torch.no_grad():
         return _compute()
+
+
+def _keep(of: Hashable, function: Callable[..., Any], options: dict[str, Hashable], *given: Any) -> Any:
+    """``function(*given, **options)``, cached by what it is of, its name and its options. The result is not written."""
+    name = f"{function.__module__}.{function.__qualname__}"
+    return _kept(of, name, _sorted(options), partial(function, *given, **options))
 
 
 def of_weights(reference: str, function: Callable[..., Any], **options: Hashable) -> Any:
-    """``function(checkpoint, **options)``, cached as ``derived`` is, for what needs no forward pass."""
-    loaded = checkpoint(reference)
-    name = f"{function.__module__}.{function.__qualname__}"
-    return _of_weights(reference, name, tuple(sorted(options.items())), partial(function, loaded, **options))
-
-
-@st.cache_resource(max_entries=48, show_spinner=False)
-def _derived(
-    request: Request, name: str, options: tuple[tuple[str, Hashable], ...], _compute: Callable[[], Any]
-) -> Any:
-    with HEAVY, torch.no_grad():
-        return _compute()
+    """``function(checkpoint, **options)``, cached, for what needs no forward pass."""
+    return _keep(reference, function, options, checkpoint(reference))
 
 
 def derived(request: Request, function: Callable[..., Any], **options: Hashable) -> Any:
-    """``function(trace, **options)``, cached by the function's name and its options. Do not write to the result."""
-    traced = trace(request)
-    name = f"{function.__module__}.{function.__qualname__}"
-    return _derived(request, name, tuple(sorted(options.items())), partial(function, traced, **options))
+    """``function(trace, **options)``, cached, for what is no measure: maps, glyphs."""
+    return _keep(request, function, options, trace(request))
+
+
+def of_model(request: Request, function: Callable[..., Any], **options: Hashable) -> Any:
+    """``function(model, trace, **options)``, cached, for what the trace alone does not tell: geodesics, transport."""
+    return _keep(request, function, options, model(request.reference, request.device), trace(request))
+
+
+@st.cache_resource(max_entries=48, show_spinner=False)
+def _shelf(of: Hashable, name: str, options: Options) -> dict[str, Any]:
+    return {}
+
+
+def watched(of: Hashable, function: Callable[..., Any], watch: Callable[..., None], **options: Hashable) -> Any:
+    """``function(of, watch, **options)``, cached. What shows progress cannot itself be cached: a shelf for it is."""
+    shelf = _shelf(of, f"{function.__module__}.{function.__qualname__}", _sorted(options))
+    with HEAVY, torch.no_grad():
+        if "found" not in shelf:
+            shelf["found"] = function(of, watch, **options)
+    return shelf["found"]
+
+
+def is_there(of: Hashable, function: Callable[..., Any], **options: Hashable) -> bool:
+    """Whether ``watched`` would answer at once."""
+    return "found" in _shelf(of, f"{function.__module__}.{function.__qualname__}", _sorted(options))
 
 
 def devices() -> list[str]:
-    """Where a model may run here."""
-    return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    """Where a model may run here; ``auto`` is all GPUs together."""
+    found = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    return ["cpu", *found, *(["auto"] if len(found) > 1 else [])]

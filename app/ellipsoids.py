@@ -52,8 +52,10 @@ def unavailable(side: Side, space: str) -> str:
     """Why a side has no ellipsoids in a space, a sentence for people; empty where it has."""
     block = side.block
     if SPACES[space].per_head:
-        if side.trace.rectangular and space == "keys":
-            return "the keys of cross-attention are the encoder's tokens: look at the encoder"
+        if side.trace.rectangular and space in ("keys", "values"):
+            return f"the {space} of cross-attention are the encoder's tokens: look at the encoder"
+        if space == "values" and block.factors is not None and block.factors.v.shape[-1] != block.metric.dim:
+            return "its values are not as wide as its keys, whose space the metric is of"
         return block.unavailable("riemannian")
     if side.request.source and block.residual_U is None:
         return f"the {side.request.source} metric lives in the heads' spaces and not on the residual stream"
@@ -144,6 +146,7 @@ def _view(
     return EllipsoidView(
         field, side.tokens, values, _title(choice), limits, f"{side.title}: {field.where}", extras,
         side.what_if, view.mapping, view.token, choice.labels, _file_name(side, choice), _facts(side, choice),
+        marked=view.marked,
     )  # fmt: skip
 
 

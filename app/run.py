@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import quote
@@ -35,6 +35,12 @@ SOURCE = re.compile(rf"[a-z]{{1,20}}|adapter:{REFERENCE.pattern}", re.ASCII)
 PICTURE = re.compile(r"sample:[a-z]{1,20}|sha256:[0-9a-f]{64}", re.ASCII)
 """A picture is one that the app draws, or an uploaded one by the SHA-256 of its bytes."""
 
+MOST_MARKED = 256
+"""Tokens that a run can hold marked: a link must stay a link."""
+
+MARKED = re.compile(rf"\d{{1,4}}(?:,\d{{1,4}}){{0,{MOST_MARKED - 1}}}", re.ASCII)
+"""Marked tokens are their numbers, as in ``3,5,9``."""
+
 MAXIMUM_URL = 24_000
 """Of the text in a URL, in percent-encoded characters: servers refuse requests above 64 kB, and a browser repeats the
 URL in a second header."""
@@ -58,6 +64,17 @@ class Run:
     stack: str = ""  # one of STACKS
     target: str = ""  # what the decoder of an encoder-decoder reads; "" is the text itself, shifted right
     image: str = ""  # what an image model sees; "" is a picture that the app draws
+    marked: str = ""  # tokens marked on every page; ``marks`` reads it, ``marking`` writes it
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The marked tokens, in order, each once; they may be beyond the text."""
+        return tuple(sorted({int(token) for token in self.marked.split(",") if token}))
+
+    def marking(self, tokens: Iterable[int]) -> Run:
+        """The same run with these tokens marked and no others: the first ``MOST_MARKED`` of them."""
+        chosen = sorted({int(token) for token in tokens})[:MOST_MARKED]
+        return self.change(marked=",".join(map(str, chosen)))
 
     @property
     def compare(self) -> bool:
@@ -110,7 +127,7 @@ def _read(name: str, default: Any, raw: str | None) -> Any:
     except ValueError:
         return default
     if name in SHAPES:
-        empty = not value and name in ("b", "source", "image")
+        empty = not value and name in ("b", "source", "image", "marked")
         return value if empty or SHAPES[name].fullmatch(value) else default
     if name in CHOICES:
         return value if value in CHOICES[name] else default
@@ -120,7 +137,10 @@ def _read(name: str, default: Any, raw: str | None) -> Any:
     return max(value, 0) if isinstance(value, int) else value
 
 
-SHAPES = {"a": REFERENCE, "b": REFERENCE, "source": SOURCE, "image": PICTURE, "device": re.compile(r"cpu|cuda(:\d)?")}
+SHAPES = {
+    "a": REFERENCE, "b": REFERENCE, "source": SOURCE, "image": PICTURE, "marked": MARKED,
+    "device": re.compile(r"cpu|auto|cuda(:\d)?"),
+}  # fmt: skip
 CHOICES = {"match": tuple(MATCHES), "stack": STACKS}
 LIMITS = {"strength": (0.0, MAXIMUM_STRENGTH), "rank": (1, MAXIMUM_RANK)}
 """What the fields of a run may be, where not everything is allowed."""

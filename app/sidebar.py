@@ -12,6 +12,7 @@ from app.cache import Request
 from app.run import MATCHES, Run
 from app.run_state import begin, number, settle, value
 from app.view import Side, View
+from app.widgets import PENDING
 from fbt_core.checkpoints import Checkpoint
 from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.tokenizer import Encoding
@@ -61,6 +62,7 @@ def _sides(run: Run, opened: list[Opened]) -> tuple[Run, list[Side], tuple[Any, 
     run, notes = _place(run, models) if models else (run, (None, None))
     if models:
         run = _token(run, next((tokens.tokens for tokens, _ in encoded), []))
+        _marks(run, min(len(tokens.tokens) for tokens, _ in encoded))
         run = _rest(run, models)
     first = opened[0][2]
     sides = [_side(run, one, rows, why, first) for one, (rows, why) in zip(opened, encoded, strict=True)]
@@ -116,6 +118,19 @@ def _token(run: Run, tokens: list[str]) -> Run:
     return run.change(token=token)
 
 
+def _marks(run: Run, count: int) -> None:
+    """How many of ``count`` tokens are marked, and a way to have none: the cloud's page is where one marks them."""
+    marked = [token for token in run.marks if token < count]
+    if marked:
+        with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+            st.text(f"{len(marked)} token{'s' * (len(marked) > 1)} marked:")
+            st.button("clear", key="unmark", type="tertiary", on_click=_unmark)
+
+
+def _unmark() -> None:
+    st.session_state[PENDING] = {"marked": ""}
+
+
 def _rest(run: Run, models: list[Opened]) -> Run:
     """How B follows, the device."""
     if len(models) > 1:
@@ -127,7 +142,11 @@ def _rest(run: Run, models: list[Opened]) -> Run:
     devices = cache.devices()
     if len(devices) == 1:
         return run.change(device="cpu")
-    return run.change(device=st.selectbox("Device", devices, key=value(run, "device", devices)))
+    name = {"auto": "auto: all GPUs together"}
+    picked = st.selectbox(
+        "Device", devices, key=value(run, "device", devices), format_func=lambda device: name.get(device, device)
+    )
+    return run.change(device=picked)
 
 
 def _number(run: Run, name: str, label: str, count: int) -> int:

@@ -154,10 +154,11 @@ class Side:
         values = np.concatenate([part.values for part in parts])
         return replace(parts[0], values=values, labels=labels, notes=notes, options={**parts[0].options, "layer": None})
 
-    def each_layer(self, what: str, one: Callable[[int], Part]) -> list[Part]:
-        """``one(layer)`` of every layer; of a long text behind a progress bar, and Stop takes effect at each layer."""
+    def each_layer(self, what: str, one: Callable[[int], Part], slow: bool = False) -> list[Part]:
+        """``one(layer)`` of every layer. What is slow, as all is of a long text, has a progress bar, and Stop takes
+        effect at each layer."""
         cells = self.layers * self.heads * len(self.tokens) * len(self.key_tokens or self.tokens)
-        bar = st.progress(0.0, f"{what}, layer by layer") if cells > QUIET else None
+        bar = st.progress(0.0, f"{what}, layer by layer") if slow or cells > QUIET else None
         parts = []
         for layer in range(self.layers):
             parts.append(one(layer))
@@ -170,6 +171,14 @@ class Side:
     def derived(self, function: Callable[..., Any], **options: Hashable) -> Any:
         """``function(trace, **options)``, cached; for what is no measure (maps, glyphs). Read-only."""
         return cache.derived(self.request, function, **options)
+
+    def of_model(self, function: Callable[..., Any], **options: Hashable) -> Any:
+        """``function(model, trace, **options)``, cached. Read-only."""
+        return cache.of_model(self.request, function, **options)
+
+    def geometry(self, name: str, **options: Hashable) -> Reading:
+        """A row of GEOMETRY on this side's model and trace, cached."""
+        return cache.geometry(self.request, name, **options)
 
 
 def reads_metric(name: str, score: Hashable = None) -> bool:
@@ -221,6 +230,12 @@ class View:
     def token(self) -> int:
         """The selected token, inside the text of every side."""
         return min([self.run.token, *(len(side.tokens) - 1 for side in self.sides)])
+
+    @property
+    def marked(self) -> tuple[int, ...]:
+        """The marked tokens, in order, inside the text of every side."""
+        shortest = min(len(side.tokens) for side in self.sides)
+        return tuple(token for token in self.run.marks if token < shortest)
 
     @property
     def mismatch(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import plotly.graph_objects as go
@@ -119,6 +119,15 @@ def start(key: str, options: list[Any], default: Any) -> int:
 def select_token(index: int) -> None:
     """Select a token everywhere."""
     select(token=index)
+
+
+def mark(tokens: Iterable[int]) -> None:
+    """Mark these tokens on every page, and no others. Reruns when that changes anything; see ``select``."""
+    run = st.session_state["run"]
+    marked = run.marking(tokens).marked
+    if marked != run.marked:
+        st.session_state[PENDING] = {**st.session_state.get(PENDING, {}), "marked": marked}
+        st.rerun()
 
 
 def open_head(view: View, side: Side, layer: int, head: int) -> None:

@@ -42,7 +42,7 @@ overview = st.container()  # above the maps on the page, but filled after them: 
 
 if view.compare:
     draw_own(view, choice)
-several = attention.same_scales([attention.panels(side, choice, view.token) for side in view.sides])
+several = attention.same_scales([attention.panels(side, choice, view.token, view.marked) for side in view.sides])
 for side, panels in zip(view.sides, several, strict=True):
     draw_maps(side, panels, choice, key=f"maps-{side.name}")
 

@@ -8,7 +8,7 @@ from app import frame
 from fbt_core.attention.decompose import TERMS
 from fbt_core.attention.scores import SCORES
 from fbt_core.geometry.sources import SOURCES
-from fbt_core.measures import MEASURES, OPTIONS, Measure
+from fbt_core.measures import GEOMETRY, MEASURES, OPTIONS, Measure
 from fbt_core.model.ablation import VARIANTS
 
 SYMBOLS = {
@@ -65,6 +65,9 @@ for title, axes in GROUPS.items():
     if rows:
         st.subheader(title, anchor=False)
         two_columns(rows)
+st.subheader("The metric as a function of the residual stream", anchor=False)
+st.caption("What the proxies are called, and are not: here the model is asked again, at points beside the tokens.")
+two_columns(list(GEOMETRY.values()))
 st.subheader("Where a metric comes from, for a model that has none", anchor=False)
 st.caption(
     "All are what-ifs: the model was not trained with the metric and does not run with it. U is scaled to a mean tr K "

@@ -109,7 +109,7 @@ def strip(view: View, side: Side, values: np.ndarray, scale: Scale, title: str, 
     encoding = side.encoding
     picked = token_strip(
         side.tokens, encoding.ids, encoding.unknown, values, scale, title=title, selected=view.token, key=key,
-        raw=encoding.raw,
+        raw=encoding.raw, marked=view.marked,
     )  # fmt: skip
     if picked is not None:
         widgets.select_token(picked)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.run import MATCHES, MAXIMUM_RANK, MAXIMUM_STRENGTH, PICTURE, SOURCE, STACKS, Run
+from app.run import MATCHES, MAXIMUM_RANK, MAXIMUM_STRENGTH, MOST_MARKED, PICTURE, SOURCE, STACKS, Run
 from app.sidebar import partner
 
 REFERENCES = st.one_of(
@@ -30,6 +30,7 @@ RUNS = st.builds(
     stack=st.sampled_from(STACKS),
     target=st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
     image=st.one_of(st.just(""), st.just("sample:scene"), st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True)),
+    marked=st.lists(st.integers(0, 5000), max_size=9).map(lambda tokens: Run().marking(tokens).marked),
 )
 
 
@@ -63,7 +64,8 @@ def test_a_run_is_a_cache_key() -> None:
         {"layer": "-4"}, {"layer": "two"}, {"head": "1e9"}, {"token": ""}, {"strength": "nan"}, {"strength": "inf"},
         {"strength": "-1"}, {"match": "magic"}, {"device": "cuda:0; rm"}, {"device": "tpu"}, {"unheard": "of"},
         {"source": "adapter:/etc/passwd"}, {"source": "Fisher!"}, {"rank": "0"}, {"rank": "17"}, {"stack": "sideways"},
-        {"image": "file:///x.png"}, {"image": "sha256:zz"},
+        {"image": "file:///x.png"}, {"image": "sha256:zz"}, {"marked": "3,,5"}, {"marked": "three"}, {"marked": "-1"},
+        {"marked": ",".join(["7"] * (MOST_MARKED + 1))}, {"marked": "٣"},
     ],
 )  # fmt: skip
 def test_a_bad_parameter_falls_back(query: dict[str, str]) -> None:
@@ -80,6 +82,13 @@ def test_any_query_gives_a_valid_run(run: Run, noise: dict[str, str]) -> None:
     assert not found.source or SOURCE.fullmatch(found.source)
     assert not found.image or PICTURE.fullmatch(found.image)
     assert Run.from_query(found.to_query()) == found
+
+
+def test_marks_are_in_order_each_once_and_bounded() -> None:
+    assert Run().marking([9, 3, 5, 3]).marked == "3,5,9" and Run(marked="9,3,3").marks == (3, 9)
+    assert Run().marks == () and Run(marked="3").marking([]) == Run()
+    many = Run().marking(range(1000))
+    assert many.marks == tuple(range(MOST_MARKED)) and Run.from_query(many.to_query()) == many
 
 
 def test_layers_of_b_follow_those_of_a() -> None:

@@ -28,6 +28,25 @@ IN_VIEW = "Leading eigenvector in view (share)"
 
 
 @dataclass(frozen=True)
+class Curve:
+    """A line through the scene; those of one name share one entry of the legend, and an empty name has none.
+
+    Raises ``ValueError`` for a point that is not finite.
+    """
+
+    name: str
+    points: np.ndarray  # (n, 3), in the coordinates of the axes
+    category: int = 0  # of the colours of ``theme``
+    dash: str = "solid"  # one of theme.DASHES
+    width: float = 2.5  # pixels
+    arrow: bool = False  # a head at the last point
+
+    def __post_init__(self) -> None:
+        if self.points.ndim != 2 or self.points.shape[1] != 3 or not np.isfinite(self.points).all():
+            raise ValueError(f"got points {self.points.shape} of a curve, expected finite ones of shape (n, 3)")
+
+
+@dataclass(frozen=True)
 class EllipsoidView:
     """All that is drawn of one field. ``values`` colours the glyphs over ``value_range``; ``extras`` are told on hover.
 
@@ -47,6 +66,8 @@ class EllipsoidView:
     labels: bool = True
     name: str = "ellipsoids"  # of exported files
     facts: dict[str, object] = dataclasses.field(default_factory=dict)  # constant columns of the exported table
+    curves: tuple[Curve, ...] = ()
+    marked: tuple[int, ...] = ()  # tokens with a ring
 
     @property
     def description(self) -> str:
@@ -57,7 +78,9 @@ class EllipsoidView:
     def box(self) -> np.ndarray:
         """(2, 3): the least and largest coordinates of everything that is drawn but the witness."""
         stage = self.field.stage
-        return np.array(stage.bounds) + stage.scale * stage.longest * np.array([[-1.0], [1.0]])
+        box = np.array(stage.bounds) + stage.scale * stage.longest * np.array([[-1.0], [1.0]])
+        points = np.concatenate([box, *(curve.points for curve in self.curves)])
+        return np.array([points.min(0), points.max(0)])
 
     @property
     def witness(self) -> np.ndarray:
@@ -91,7 +114,7 @@ def figure(view: EllipsoidView, dark: bool = False, camera: tuple[float, float] 
     if (drawn & ~known).any():
         traces.append(_mesh(view, drawn & ~known, intensity=False))
     traces += [_witness(view), _labels(view, np.asarray(drawn))]
-    made = go.Figure(traces)
+    made = go.Figure([*traces, *_lines(view, dark), *_rings(view)])
     axes = {
         f"{axis}axis": {"title": {"text": title, "font": {"size": 12}}, "tickfont": {"size": 11}, "showspikes": False,
                         "zeroline": False, "showbackground": False, "showline": True, "gridcolor": LINES[dark],
@@ -102,7 +125,7 @@ def figure(view: EllipsoidView, dark: bool = False, camera: tuple[float, float] 
         title={"text": theme.label(view.title), "subtitle": {"text": _wrapped(view.description)}},
         scene={**axes, "aspectmode": "data", "domain": {"x": [0, 1], "y": [0, 1]},
                "camera": {"eye": _eye(view, *camera)}},
-        margin={"l": 0, "r": 0, "t": 120, "b": 24}, height=640, showlegend=False,
+        margin={"l": 0, "r": 0, "t": 120, "b": 48 if view.curves else 24}, height=640, showlegend=bool(view.curves),
     )  # fmt: skip
     return theme.note(theme.dress(made, dark), view.note)
 
@@ -227,6 +250,42 @@ def _told(view: EllipsoidView, token: int) -> str:
     return "<br>".join(rows)
 
 
+def _rings(view: EllipsoidView) -> list[go.Scatter3d]:
+    """Around the marked tokens."""
+    if not view.marked:
+        return []
+    x, y, z = view.field.centres[list(view.marked)].T
+    ring = {"symbol": "circle-open", "size": 16, "color": theme.MARK, "line": {"width": 3, "color": theme.MARK}}
+    return [go.Scatter3d(x=x, y=y, z=z, mode="markers", marker=ring, hoverinfo="skip", name="marked", showlegend=False)]
+
+
+def _lines(view: EllipsoidView, dark: bool) -> list[go.Scatter3d | go.Cone]:
+    """The curves, whose colours ``theme.dress`` makes those of the ground, and cones for their heads."""
+    traces: list[go.Scatter3d | go.Cone] = []
+    for place, curve in enumerate(view.curves):
+        points = curve.points.astype("f4")
+        named = curve.name and curve.name not in {other.name for other in view.curves[:place]}
+        traces.append(
+            go.Scatter3d(
+                x=points[:, 0], y=points[:, 1], z=points[:, 2], mode="lines", name=theme.label(curve.name),
+                legendgroup=theme.label(curve.name), showlegend=bool(named), hoverinfo="name" if curve.name else "skip",
+                line={"color": theme.category(curve.category, False), "width": 2 * curve.width, "dash": curve.dash},
+            )
+        )  # fmt: skip
+        step = points[-1] - points[max(0, len(points) - 3)]
+        if curve.arrow and step.any():
+            x, y, z = points[-1, :, None]
+            u, v, w = (step / np.linalg.norm(step))[:, None]
+            size, colour = 0.3 * view.field.stage.scale, theme.category(curve.category, dark)
+            traces.append(
+                go.Cone(
+                    x=x, y=y, z=z, u=u, v=v, w=w, anchor="tip", sizemode="absolute", sizeref=size,
+                    colorscale=[[0, colour], [1, colour]], showscale=False, hoverinfo="skip",
+                )
+            )  # fmt: skip
+    return traces
+
+
 def _witness(view: EllipsoidView) -> go.Mesh3d:
     """The unit ball of g = I at the glyphs' scale."""
     ball, triangles = icosphere()
@@ -240,9 +299,9 @@ def _witness(view: EllipsoidView) -> go.Mesh3d:
 
 
 def _labels(view: EllipsoidView, drawn: np.ndarray) -> go.Scatter3d:
-    """The unit sphere's name, the selected token's, and all tokens' when they are few."""
+    """The unit sphere's name, those of the selected and the marked tokens, and all tokens' when they are few."""
     shown = view.labels and len(view.tokens) <= LABELLED
-    index = [int(t) for t in np.flatnonzero(drawn) if shown or t == view.selected]
+    index = [int(t) for t in np.flatnonzero(drawn) if shown or t == view.selected or t in view.marked]
     places = np.array([view.witness, *view.field.centres[index]])
     lift = np.array(
         [view.field.witness_radius, *np.linalg.norm(view.field.drawn_axes[index], axis=1).max(1, initial=0)]

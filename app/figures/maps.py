@@ -57,6 +57,7 @@ class MapPanels:
     ceiling: float | None = None  # of the colour scale, so that several figures share one
     difference_ceiling: float | None = None
     difference_title: str = ""  # right title minus left title, unless given
+    marked: tuple[int, ...] = ()  # rows, and columns where those are the same tokens, with a triangle
 
     def __post_init__(self) -> None:
         shape = (len(self.tokens), len(self.columns))
@@ -136,6 +137,7 @@ def cut(panels: MapPanels, start: int, stop: int, keys: tuple[int, int] | None =
         difference_ceiling=panels.difference_top(),
         entropy=(panels.entropy[0][rows], panels.entropy[1][rows]),
         selected=chosen - start if chosen is not None and start <= chosen < stop else None,
+        marked=tuple(token - start for token in panels.marked if start <= token < stop),
     )  # fmt: skip
 
 
@@ -163,6 +165,7 @@ def pooled(panels: MapPanels, bins: int) -> MapPanels:
         positions=tuple(panels.numbers[t] for t in starts), entropy=(first, second), **keys,
         expected=tuple(sorted({(place(i, edges), place(j, across)) for i, j in panels.expected})),
         selected=None if panels.selected is None else place(panels.selected, edges),
+        marked=tuple(sorted({place(token, edges) for token in panels.marked})),
         heading=f"{panels.heading} (each cell the maximum over {size} tokens)",
     )  # fmt: skip
 
@@ -188,6 +191,8 @@ def attention_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
         figure.add_trace(heat, row=1, col=column)
         if panels.expected:
             figure.add_trace(_expected(panels, column), row=1, col=column)
+        if panels.marked:
+            figure.add_traces(_marks(panels), rows=1, cols=column)
     _axes(figure, panels)
     _bars(figure, panels)
     figure.update_layout(
@@ -209,6 +214,23 @@ def _expected(panels: MapPanels, column: int) -> go.Scatter:
         hoverinfo="skip", marker={"symbol": "circle", "size": 8, "color": "rgba(0,0,0,0)", "line": {"width": 1.6,
                                   "color": "#000000" if column == 3 else theme.CATEGORIES[1]}},
     )  # fmt: skip
+
+
+def _marks(panels: MapPanels) -> list[go.Scatter]:
+    """Triangles at the rows of marked tokens, and at their columns where those are the same tokens."""
+    rows, edge, floor = (
+        list(panels.marked),
+        [-0.5] * len(panels.marked),
+        [len(panels.tokens) - 0.5] * len(panels.marked),
+    )
+    ends = [(edge, rows, "triangle-right")] + ([] if panels.key_tokens else [(rows, floor, "triangle-up")])
+    return [
+        go.Scatter(
+            x=x, y=y, mode="markers", hoverinfo="skip", showlegend=False, name="marked",
+            marker={"symbol": symbol, "size": 10, "color": theme.MARK, "line": {"width": 1, "color": "#000000"}},
+        )
+        for x, y, symbol in ends
+    ]  # fmt: skip
 
 
 def _axes(figure: go.Figure, panels: MapPanels) -> None:

@@ -19,6 +19,9 @@ DARK = {"#0072B2": "#56B4E9", "#56B4E9": "#0072B2"}
 
 WARNING = "#D55E00"
 
+MARK = "#E69F00"
+"""Of marked tokens, on every page."""
+
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 

@@ -14,8 +14,10 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from PIL import Image
 from playwright.sync_api import expect
 
+from streamlit_app import PAGES
 from tests.browser.screen import Screen
 
 PICTURE = "![x](http" + "://203.0.113.1/x.png)"
@@ -29,8 +31,6 @@ TYPED = [word for word in WORDS if "\x00" not in word and "\x1b" not in word and
 """A text field takes no control characters; those words stand among the predictions and the tensors' names."""
 
 FILE = '<img src="x" onerror="alert(4)">**x**.safetensors'
-
-PAGES = ("Overview", "Ellipsoid field", "Attention", "Depth", "Weights", "Glossary")
 
 RAN = """() => document.querySelectorAll('img[src="x"], img[onerror], a[href^="javascript"], a[href*="203.0.113"],'
   + ' [src*="203.0.113"], [href*="203.0.113"]').length"""
@@ -77,7 +77,7 @@ def exported(new_screen: Callable[..., Screen], tmp_path: Path) -> Callable[[Scr
     def every(screen: Screen) -> int:
         popovers = screen.page.get_by_test_id("stPopover").filter(has_text="Export")
         count = 0
-        names = ("CSV, unpooled data", "SVG, as seen", "HTML, self-contained")
+        names = ("CSV, unpooled data", "PNG, 3 × screen", "SVG, as seen", "HTML, self-contained")
         for place, name in ((place, name) for place in range(popovers.count()) for name in names):
             button = screen.page.get_by_role("button", name=name).first
             popovers.nth(place).get_by_role("button").click()
@@ -91,6 +91,10 @@ def exported(new_screen: Callable[..., Screen], tmp_path: Path) -> Callable[[Scr
         return count
 
     def read(screen: Screen, path: Path) -> None:
+        if path.suffix == ".png":
+            with Image.open(path) as picture:
+                assert min(picture.size) > 50 and len(set(picture.convert("L").getdata())) > 5
+            return
         content = path.read_text(encoding="utf-8")
         if path.suffix == ".svg":
             kinds = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(content).iter()}
@@ -127,7 +131,7 @@ def test_tokens_of_a_model_are_text_on_every_page_and_export(
         count += exported(screen)
     assert count >= 6
     screen.tab("Overview").choose("Metric, for a model without one", "Local covariance")
-    for title in ("Ellipsoid field", "Attention"):
+    for title in PAGES:
         screen.tab(title)
         is_harmless(screen)
 

@@ -4,6 +4,7 @@
  * A cell is Infinity where masked (never drawn), NaN where the model's number was not finite (drawn in MAGENTA).
  * Zoomed out, a pixel shows the maximum over its cells (largest magnitude for the difference), never a sample. */
 
+const MARK = '#e69f00'; // of marked tokens, as on every page
 const MAGENTA = [204, 121, 167];
 const TOP = 72, STRIP = 54, GAP = 10; // above a map, right of it, between panels
 const BARE = 12; // left of a map whose rows are named by the panel beside it
@@ -69,12 +70,13 @@ class MapView {
   }
 
   describe() {
-    const { heading, note, tokens, numbers, selected, expected, expected_name: name, not_finite: broken } = this.header;
+    const { heading, note, tokens, numbers, selected, marked, expected, expected_name: name, not_finite: broken } = this.header;
     this.root.querySelector('.heading span').textContent = heading;
     this.root.querySelector('.note').textContent = note;
     const parts = [];
     if (expected.length) parts.push(`\u25cb ${name}`);
     if (selected !== null) parts.push(`\u25b6 selected token: (${numbers[selected]}) ${label(tokens[selected], 24)}`);
+    if (marked.length) parts.push(`\u25b6 ${marked.length} marked`);
     if (broken) parts.push(`${broken} cells are not finite, drawn in magenta`);
     this.legend = parts;
   }
@@ -163,7 +165,7 @@ class MapView {
 
   drawPanel(pen, panel, ratio) {
     this.left = this.lefts[panel.side]; // of the panel being drawn
-    const { tokens, colour, unit, expected, selected } = this.header;
+    const { tokens, colour, unit, expected, selected, marked } = this.header;
     const { side, span, wide, x0, y0 } = this;
     const high = side / span, broad = side / wide, cell = Math.min(high, broad);
     const across = (j) => this.left + (j - x0) * broad, down = (i) => TOP + (i - y0) * high;
@@ -185,6 +187,7 @@ class MapView {
     }
     this.drawAxes(pen, across, down, high, broad);
     this.drawEntropy(pen, panel, down);
+    marked.forEach((t) => this.drawMark(pen, t, across, down, MARK));
     if (selected !== null) this.drawMark(pen, selected, across, down, pen.theme.accent);
     if (this.cursor && inside(...this.cursor)) this.drawCursor(pen, ...this.cursor, across, down, high, broad);
     return painted;
@@ -250,7 +253,7 @@ class MapView {
     pen.text('(nats)', left + 1, at + 24, { ...tick, opacity: 0.75 });
   }
 
-  /* Small triangles at the selected token's row and column. */
+  /* Small triangles at the row and column of the selected token, and of each that is marked. */
   drawMark(pen, t, across, down, colour) {
     const y = down(t + 0.5), x = this.header.square ? across(t + 0.5) : -1, { side } = this;
     if (y >= TOP && y <= TOP + side) pen.line([[this.left - 5, y - 4], [this.left, y], [this.left - 5, y + 4]], null, 1, colour);

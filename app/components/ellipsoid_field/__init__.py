@@ -18,7 +18,7 @@ from app.figures import theme
 from app.figures.ellipsoids import EllipsoidView
 
 HERE = Path(__file__).parent
-SCRIPTS = ("camera.js", "scene.js", "pens.js", "words.js", "ellipsoid_field.js")
+SCRIPTS = ("camera.js", "scene.js", "pens.js", "words.js", "curves.js", "ellipsoid_field.js")
 """One module to the browser, in this order; ``ellipsoid_field.js`` says what a message holds."""
 
 HTML = """
@@ -61,13 +61,16 @@ def ellipsoid_field(view: EllipsoidView, key: str, height: int = 620) -> int | N
 def pack(view: EllipsoidView, height: int = 620) -> bytes:
     """The message to the browser, little-endian: see ``decode`` in ``ellipsoid_field.js``.
 
-    About (16 + m) floats a token, m the number of extra measures: 0.1 MB at 1,024 tokens, 0.4 MB at 4,096.
+    About (16 + m) floats a token, m the number of extra measures: 0.1 MB at 1,024 tokens, 0.4 MB at 4,096. Curves add
+    three floats a point.
     """
     header = json.dumps(_header(view, height), ensure_ascii=False, allow_nan=False).encode()
     field = view.field
     vectors = field.drawn_axes.transpose(0, 2, 1)  # each semi-axis in turn, not row by row
-    columns = [field.centres, vectors, field.eigenvalues, view.values, *view.extras.values()]
-    head = np.array([len(view.tokens), len(view.extras), len(header), 0], "<u4").tobytes()
+    curves = [curve.points for curve in view.curves]
+    columns = [field.centres, vectors, field.eigenvalues, view.values, *view.extras.values(), *curves]
+    points = sum(map(len, curves))
+    head = np.array([len(view.tokens), len(view.extras), len(header), points], "<u4").tobytes()
     floats = b"".join(np.ascontiguousarray(column, "<f4").tobytes() for column in columns)
     return head + floats + _colour_table() + header
 
@@ -82,8 +85,14 @@ def _header(view: EllipsoidView, height: int) -> dict[str, Any]:
                     "label": "unit sphere, g = I"},
         "colour": {"title": view.value_title, "range": [low, high], "missing": view.not_a_number},
         "eigenvalues": view.eigenvalue_title, "extras": list(view.extras),
-        "tokens": [str(token) for token in view.tokens], "selected": view.selected, "labels": view.labels,
+        "tokens": [str(token) for token in view.tokens], "selected": view.selected,
+        "marked": list(view.marked), "labels": view.labels,
         "height": height,
+        "curves": [
+            {"name": curve.name, "colours": [theme.category(curve.category, dark) for dark in (False, True)],
+             "dash": curve.dash, "width": curve.width, "arrow": curve.arrow, "count": len(curve.points)}
+            for curve in view.curves
+        ],
     }  # fmt: skip
 
 

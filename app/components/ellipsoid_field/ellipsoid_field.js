@@ -73,7 +73,7 @@ class FieldView {
     context.scale(ratio, ratio);
     this.lens = this.render(new CanvasPen(context, theme), width, height, ratio);
     Object.assign(this.canvas.dataset, { count: this.scene ? this.glyphs.tokens.length : 0, updates: this.updates,
-      camera: JSON.stringify(this.camera), title: this.data.header.title });
+      camera: JSON.stringify(this.camera), title: this.data.header.title, curves: this.data.header.curves.length });
   }
 
   /* One picture at one size: the scene into the WebGL canvas, what ``keep`` does with it, then words by the pen. */
@@ -91,8 +91,10 @@ class FieldView {
     }
     keep(this.canvas); // in the very task that drew it: later the buffer is gone
     drawAxes(pen, header, lens, width, box);
+    drawCurves(pen, this.data, this.glyphs, lens);
     drawLabels(pen, this.data, this.glyphs, lens, this.marked ? header.selected : -1, stage);
     drawHeading(pen, header, width);
+    drawLegend(pen, header);
     drawScale(pen, this.data, stage, height);
     return lens;
   }
@@ -240,16 +242,16 @@ class FieldView {
 
 /* ---- the message ---- */
 
-/* Header of four uint32: tokens n, extra columns m, length of the JSON, 0. Then float32 centres (n, 3), semi-axes
- * (n, 3, 3; each of the three vectors in turn), eigenvalues (n, 3), colour values (n), extras (m, n); then 256 colours
- * as RGB bytes; then the JSON. The bytes may start anywhere in their buffer: a copy makes the float views aligned. */
+/* Header of four uint32: tokens n, extra columns m, length of the JSON, points p of all curves. Then float32 centres
+ * (n, 3), semi-axes (n, 3, 3; each of the three vectors in turn), eigenvalues (n, 3), colour values (n), extras (m, n),
+ * curves (p, 3), each with as many points as its entry in the JSON says; then 256 colours as RGB bytes; then the JSON. The bytes may start anywhere in their buffer: a copy makes the float views aligned. */
 function decode(bytes) {
   const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
-  const [count, extras, length] = new Uint32Array(buffer, 0, 4);
+  const [count, extras, length, points] = new Uint32Array(buffer, 0, 4);
   let offset = 16;
   const floats = (size) => new Float32Array(buffer, (offset += 4 * size) - 4 * size, size);
   const arrays = { centres: floats(3 * count), axes: floats(9 * count), eigenvalues: floats(3 * count),
-    values: floats(count), extras: Array.from({ length: extras }, () => floats(count)) };
+    values: floats(count), extras: Array.from({ length: extras }, () => floats(count)), curves: floats(3 * points) };
   const table = new Uint8Array(buffer, offset, 768);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, offset + 768, length)));
   return { ...arrays, table, header };

@@ -39,6 +39,26 @@ class CanvasPen {
     context.stroke();
     context.globalAlpha = 1;
   }
+  polyline(points, { colour, width = 2, dash = [], offset = 0, opacity = 1 }) {
+    const { context } = this;
+    context.globalAlpha = opacity;
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.setLineDash(dash);
+    context.lineDashOffset = offset;
+    context.beginPath();
+    points.forEach(([x, y], k) => (k ? context.lineTo(x, y) : context.moveTo(x, y)));
+    context.stroke();
+    context.setLineDash([]);
+    context.globalAlpha = 1;
+  }
+  polygon(points, colour) {
+    const { context } = this;
+    context.fillStyle = colour;
+    context.beginPath();
+    points.forEach(([x, y], k) => (k ? context.lineTo(x, y) : context.moveTo(x, y)));
+    context.fill();
+  }
   box(x, y, width, height, fill) {
     this.context.fillStyle = fill;
     this.context.fillRect(x, y, width, height);
@@ -73,6 +93,14 @@ class VectorPen {
   }
   line(x1, y1, x2, y2, opacity = 1) {
     this.node('line', { x1, y1, x2, y2, stroke: this.theme.text, opacity });
+  }
+  polyline(points, { colour, width = 2, dash = [], offset = 0, opacity = 1 }) {
+    this.node('polyline', { points: points.map((point) => point.join(',')).join(' '), fill: 'none', stroke: colour,
+      'stroke-width': width, 'stroke-dasharray': dash.join(' ') || 'none', 'stroke-dashoffset': offset, opacity,
+      'stroke-linejoin': 'round' });
+  }
+  polygon(points, colour) {
+    this.node('polygon', { points: points.map((point) => point.join(',')).join(' '), fill: colour });
   }
   box(x, y, width, height, fill) {
     this.node('rect', { x, y, width, height, fill });

@@ -1,11 +1,16 @@
 /* Every word and line around the glyphs, through either pen: heading, walls, axes, token labels, colour bar. */
 
+const MARK = '#e69f00'; // of marked tokens, as on every page
 const TITLE = 15, SMALL = 12, TINY = 11;
 
-/* Where the scene goes: below the heading, above the colour bar. The heading's lines are kept for drawHeading. */
+/* Where the scene goes: below the heading, above the colour bar. The heading's lines and the
+ * legend's rows are kept for drawHeading and drawLegend. */
 function layOut(pen, header, width, height) {
   header.lines = wrap(pen, header.description, width - 24, SMALL);
-  const top = 30 + (header.note ? 17 : 0) + 15 * header.lines.length;
+  header.legend = legendRows(pen, header.curves, width - 8);
+  const lines = 30 + (header.note ? 17 : 0) + 15 * header.lines.length;
+  header.legendTop = lines + 17;
+  const top = lines + LEGEND_ROW * header.legend.length;
   const margin = Math.min(60, 0.1 * width); // for ticks and names of the axes
   return { x: margin, y: top + 22, width: width - 2 * margin, height: Math.max(60, height - top - 114) };
 }
@@ -102,7 +107,7 @@ function drawAxes(pen, header, lens, width, { behind, before, middle, ticks }) {
   pen.text(header.witness.label, x, above, { size: TINY, align: 'center', opacity: 0.85 });
 }
 
-/* Labels where there is room, near tokens first; the selected one always. A label that lies on no other label and no
+/* Rings around marked tokens; labels where there is room, near tokens first, the selected one and marked ones always. A label that lies on no other label and no
  * glyph stands beside its own, or farther off at the end of a thin line; one that finds no place is left to the tip. */
 function drawLabels(pen, { header, centres, axes }, glyphs, lens, selected, stage) {
   const places = glyphs.tokens.map((token) => {
@@ -111,8 +116,15 @@ function drawLabels(pen, { header, centres, axes }, glyphs, lens, selected, stag
     const reach = (side) => Math.hypot(...[0, 1, 2].map((k) => dot(vector(k), side))) * (lens.focal / depth);
     return { token, x, y, depth, wide: reach(lens.right), high: reach(lens.up) };
   }).filter(({ depth }) => depth > 0);
-  const named = places.filter(({ token }) => header.labels || token === selected);
-  named.sort((a, b) => (b.token === selected) - (a.token === selected) || a.depth - b.depth);
+  const marked = new Set(header.marked);
+  places.filter(({ token }) => marked.has(token)).forEach(({ x, y, wide, high }) => {
+    const turn = Array.from({ length: 37 }, (_, k) => (k * Math.PI) / 18);
+    const ring = turn.map((a) => [x + (wide + 4) * Math.cos(a), y + (high + 4) * Math.sin(a)]);
+    pen.polyline(ring, { colour: MARK, width: 2 });
+  });
+  const first = ({ token }) => (token === selected) * 2 + marked.has(token);
+  const named = places.filter((place) => header.labels || first(place));
+  named.sort((a, b) => first(b) - first(a) || a.depth - b.depth);
   const depths = named.map(({ depth }) => depth);
   const [near, far] = [Math.min(...depths), Math.max(...depths)];
   const sphere = witnessOnPage(pen, header, lens);
@@ -127,7 +139,7 @@ function drawLabels(pen, { header, centres, axes }, glyphs, lens, selected, stag
     const style = { size: SMALL, weight: chosen ? 700 : 500 };
     const spots = spotsAround(place, pen.measure(string, style.size, style.weight));
     const vacant = spots.filter(({ box }) => apart(box));
-    const free = vacant.find(({ box }) => bare(box)) ?? (chosen ? vacant[0] ?? spots[0] : null);
+    const free = vacant.find(({ box }) => bare(box)) ?? (first(place) ? vacant[0] ?? spots[0] : null);
     if (!free) return;
     taken.push(free.box);
     const opacity = chosen ? 1 : 1 - 0.5 * ((place.depth - near) / (far - near || 1));

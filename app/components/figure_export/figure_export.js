@@ -39,7 +39,8 @@ function save({ chart, name }, choice, style) {
     height: narrow ? Math.round(choice.width * Math.min(Math.max(height / width, 0.8), 1)) : height,
     filename: narrow ? `${name}-column` : name,
   };
-  figure.layout = { ...layout, paper_bgcolor: style.getPropertyValue("--st-background-color").trim() || "white" };
+  const paper = style.getPropertyValue("--st-background-color").trim() || "white";
+  figure.layout = { ...layout, paper_bgcolor: paper, updatemenus: [] }; // a picture has no buttons
   if (narrow) Object.assign(figure.layout, small(layout));
   try {
     camera.click(figure);
@@ -52,10 +53,14 @@ function save({ chart, name }, choice, style) {
 // Type of 7 to 8 points at the width of a journal's column.
 function small(layout) {
   const title = layout.title ?? {};
+  const slider = layout.sliders?.[0]; // too wide for a column: the title says where it stands
+  const at = slider && `${slider.currentvalue?.prefix ?? ""}${slider.steps[slider.active ?? 0].label}`;
   return {
     font: { ...layout.font, size: 9 },
+    sliders: [],
     title: {
       ...title,
+      text: slider ? `${title.text}<br>${at}` : title.text,
       font: { ...title.font, size: 10 },
       subtitle: { ...title.subtitle, font: { ...title.subtitle?.font, size: 8 } },
     },

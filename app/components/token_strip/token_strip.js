@@ -15,6 +15,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     button.classList.toggle("missing", data.colours[index] === "");
     button.classList.toggle("unknown", data.unknown[index]);
     button.classList.toggle("selected", index === data.selected);
+    button.classList.toggle("marked", data.marked.includes(index));
     button.onclick = () => setTriggerValue("picked", index);
     return button;
   });
@@ -35,8 +36,9 @@ function span(kind, text) {
   return element;
 }
 
-function describe({ tokens, ids, unknown, values, title, raw }, index) {
+function describe({ tokens, ids, unknown, values, title, raw, marked }, index) {
   const known = unknown[index] ? ", not a word of the vocabulary" : "";
   const written = raw.length ? `, in the vocabulary ${raw[index]}` : "";
-  return `token ${index}: ${tokens[index]}\nid ${ids[index]}${written}${known}\n${title}: ${values[index]}`;
+  const mark = marked.includes(index) ? " (marked)" : "";
+  return `token ${index}: ${tokens[index]}${mark}\nid ${ids[index]}${written}${known}\n${title}: ${values[index]}`;
 }

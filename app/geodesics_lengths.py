@@ -1,0 +1,227 @@
+"""Numbers of the geodesics page, from a model and its trace: ways between tokens, and rows of matrices of lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fbt_core.attention.scores import SCORES, bias
+from fbt_core.geometry.boundary import connect, connect_all, coordinates
+from fbt_core.geometry.distances import SHORTER, chord, chords, through
+from fbt_core.geometry.drawn_space import shared_pca
+from fbt_core.geometry.ellipsoid import EllipsoidField, trace_field
+from fbt_core.geometry.function import MetricFunction
+from fbt_core.geometry.geodesic import Geodesic
+from fbt_core.geometry.graph_paths import graph_lengths, in_slice
+from fbt_core.geometry.model_field import ONE_SPACE, field_points, model_field
+from fbt_core.trace import Trace
+
+READINGS = {"whole": "whole stream", "block": "block of the head", "key": "key space of the head"}
+"""The page's own order and short names of ``fbt_core.geometry.model_field.READINGS``."""
+
+WHOLE = "whole"
+
+GRAPH_TOKENS = 64
+"""Tokens that the graph path may go through: those nearest to the two ends."""
+
+SAMPLES = 65
+"""Points at which the geodesic is drawn."""
+
+ROUGH = 1e-6
+"""Relative, of the lengths of a matrix: a picture's colours need no more."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The ellipsoids of a reading's space, and how points of the residual stream are seen among them: linearly.
+
+    For the whole stream these are the residuals along the PCA that all layers share. A head's reading is of a slice
+    x_i + E a: its tokens stand at their coordinates E^+ x, along the PCA of these, with the head's metric.
+    """
+
+    field: EllipsoidField
+    mean: np.ndarray  # (D,)
+    directions: np.ndarray  # (3, D), of the coordinates the rows of P E^+
+
+    def project(self, points: np.ndarray) -> np.ndarray:
+        """(n, D) to (n, 3)."""
+        return (points - self.mean) @ self.directions.T
+
+    def turn(self, vectors: np.ndarray) -> np.ndarray:
+        """(n, D) vectors, which have no place, to (n, 3)."""
+        return vectors @ self.directions.T
+
+
+def scene(model: Any, trace: Trace, *, layer: int, head: int, reading: str, token: int) -> Scene:
+    """The scene of a reading; for a metric that has a slice a token, of the slice of ``token``."""
+    g = field_of(model, trace, layer, head, reading, token)
+    x = field_points(trace, layer)
+    finite = x.isfinite().all(1)
+    mean = x[finite].mean(0) if finite.any() else torch.zeros_like(x[0])
+    if g.inclusion is None:
+        none = lacking(model, trace, layer=layer, head=head, reading=reading, token=token)
+        shown = _flat(trace) if none else trace
+        field = trace_field(shown, layer, "residual", alike=False, roomy=False)
+        return Scene(field, _numbers(mean), shared_pca(shown, "residual").directions.numpy())
+    left = torch.linalg.pinv(g.inclusion)
+    alone = _slice(trace, layer, head, x @ left.mT, g.inclusion)
+    field = trace_field(alone, 0, "residual")
+    field = replace(
+        field, base="PCA of the tokens in the coordinates of this reading", stage=replace(field.stage, alike=False)
+    )
+    return Scene(field, _numbers(mean), shared_pca(alone, "residual").directions.numpy() @ _numbers(left))
+
+
+def _flat(trace: Trace) -> Trace:
+    """The same residuals without a metric."""
+    return replace(trace, layers=tuple(replace(layer, factors=None, residual_U=None) for layer in trace.layers))
+
+
+def _slice(trace: Trace, layer: int, head: int, coordinates: Tensor, inclusion: Tensor) -> Trace:
+    """One layer whose residual stream is the coordinates, and whose metric is the head's on them."""
+    given = trace.layers[layer]
+    U = given.given.U[head] if given.residual_U is None else inclusion.mT @ given.residual_U.double()
+    stream = {"residual_in": coordinates, "residual_mid": None, "residual_out": coordinates}
+    return replace(trace, layers=(replace(given, residual_U=U, **stream),))
+
+
+@dataclass(frozen=True)
+class Way:
+    """The ways from a token to another; where the metric's slice does not hold that one, to its place in the slice."""
+
+    lengths: dict[str, float]  # euclid, chord, true, graph; NaN where there is none
+    straight: np.ndarray  # (2, D)
+    geodesic: np.ndarray | None = None  # (n, D)
+    graph: np.ndarray | None = None  # (k, D), from token to token
+    passed: tuple[int, ...] = ()  # tokens of the graph path
+    error: float = 0.0  # of the true length
+    drift: float = 0.0  # of the geodesic's speed, relative
+    steps: int = 0
+    why: str = ""  # why there is no geodesic to be trusted
+
+
+def lacking(model: Any, trace: Trace, *, layer: int, head: int, reading: str, token: int) -> str:
+    """Why the metric is no function of the point in this reading, a sentence; empty where it is."""
+    try:
+        model_field(model, trace, layer, head, reading, token)
+    except ValueError as fault:
+        return str(fault)
+    return ""
+
+
+def field_of(model: Any, trace: Trace, layer: int, head: int, reading: str, token: int) -> MetricFunction:
+    """The metric; g = I on the whole stream where there is none, so that there is something to draw."""
+    if not lacking(model, trace, layer=layer, head=head, reading=reading, token=token):
+        return model_field(model, trace, layer, head, reading, token)
+    width = trace.layers[layer].residual_in.shape[1]
+    return MetricFunction.low_rank(lambda x: x.new_zeros(width, 1), width, name="g = I")
+
+
+def way(
+    model: Any, trace: Trace, *, layer: int, head: int, reading: str, first: int, second: int, neighbours: int = 3
+) -> Way:
+    """Geodesic, chord and graph path from token ``first`` to ``second``; the graph joins each token to its nearest."""
+    g = field_of(model, trace, layer, head, reading, first)
+    tokens = field_points(trace, layer)
+    places = in_slice(g, tokens, tokens[first])
+    x, y = places[first], places[second]
+    straight = _numbers(torch.stack([x, y]))
+    lengths = {"euclid": float(coordinates(g, y - x).norm()), "chord": chord(g, x, y)}
+    if first == second:
+        return Way(dict.fromkeys(("euclid", "chord", "true", "graph"), 0.0), straight)
+    near = _near(places, first, second)
+    graph = graph_lengths(g, places[near], neighbours)
+    nodes, bound = graph.path(0, 1), float(graph.lengths[0, 1])
+    found = connect(g, x, y, samples=SAMPLES, shot=False)
+    if bound < found.length * (1 - SHORTER):  # another way is shorter: the geodesic found is not the shortest one
+        better = through(g, places[near], nodes, samples=SAMPLES)
+        found = better if better.converged and better.length < found.length else found
+    lengths |= {"true": _length(found), "graph": bound}
+    return Way(
+        lengths, straight, _numbers(found.points), _numbers(places[near][nodes]) if nodes else None,
+        tuple(int(near[node]) for node in nodes), found.error, found.speed_drift, found.steps, found.why,
+    )  # fmt: skip
+
+
+def _near(places: Tensor, first: int, second: int) -> Tensor:
+    """The two ends, then the tokens nearest to either, all finite."""
+    far = torch.minimum((places - places[first]).norm(dim=1), (places - places[second]).norm(dim=1))
+    order = far.argsort()
+    others = order[(order != first) & (order != second) & far[order].isfinite()]
+    return torch.cat([torch.tensor([first, second]), others.cpu()[: GRAPH_TOKENS - 2]])
+
+
+def _numbers(values: Tensor) -> np.ndarray:
+    return values.detach().cpu().numpy()
+
+
+def _length(found: Geodesic) -> float:
+    """NaN for one that was not found: a curve that is no geodesic has no true length."""
+    return found.length if found.converged else float("nan")
+
+
+def row(
+    model: Any, trace: Trace, *, layer: int, head: int, reading: str, token: int, others: tuple[int, ...]
+) -> dict[str, np.ndarray]:
+    """Lengths (n,) from ``token`` to each of the ``others``: true, its error, chord, euclid."""
+    names = ("true", "error", "chord", "euclid")
+    g = field_of(model, trace, layer, head, reading, token)
+    tokens = field_points(trace, layer)
+    x, y = tokens[token].expand(len(others), -1), tokens[list(others)]
+    unknown = g.inclusion is None and trace.source in ONE_SPACE  # this one token has no metric, but others have
+    if unknown or not (others and x.isfinite().all() and y.isfinite().all()):
+        return {name: np.full(len(others), np.nan) for name in names}
+    found = connect_all(g, x, y, ROUGH, samples=2)
+    return {
+        "true": np.array([_length(one) for one in found]), "error": np.array([one.error for one in found]),
+        "chord": _numbers(chords(g, x, y)), "euclid": _numbers(coordinates(g, y - x).norm(dim=1)),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Attention (n, n) of one head among n tokens by the chord and by the true distance, and what rows may see."""
+
+    chord: np.ndarray
+    true: np.ndarray
+    hidden: np.ndarray  # bool
+    score: str
+
+    @property
+    def variation(self) -> np.ndarray:
+        """(n,) total variation of each row, in [0, 1]."""
+        return np.abs(self.true - self.chord).sum(1) / 2
+
+    def entropy(self, which: str) -> np.ndarray:
+        """(n,) of the rows, in nats."""
+        p = getattr(self, which)
+        return -np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0).sum(1)
+
+
+def replaced(trace: Trace, layer: int, head: int, ratio: np.ndarray, first: int) -> Replaced:
+    """Attention among the tokens from ``first`` on when each squared chord is multiplied by ``ratio``^2 (n, n).
+
+    The score is s_ij = -chord_ij^2 / tau - Omega_j, of q_i and k_j: the ratio of true to chord is that of the tokens'
+    places. Where it is not known it counts as 1. A blended score keeps its dot product as it is.
+    """
+    f = trace.layers[layer].given.select(head)
+    some = slice(first, first + len(ratio))
+    own = trace.layers[layer].score
+    score = own if own == "blended" else "riemannian"
+    riemannian = SCORES["riemannian"].function(f, some, some)[0].double()
+    omega = f.omega[0, some].double()
+    known = torch.from_numpy(np.where(np.isfinite(ratio), ratio, 1.0) ** 2).to(riemannian)
+    changed = known * (riemannian + omega) - omega
+    logits = [riemannian, changed]
+    if score == "blended":
+        plain = SCORES["euclidean"].function(f, some, some)[0].double()
+        logits = [(1 - f.alpha) * plain + f.alpha * one for one in logits]
+    extra = bias(f, some, some)
+    extra = torch.zeros_like(riemannian) if extra is None else extra.reshape(-1, *riemannian.shape)[0].double()
+    before, after = ((one + extra).softmax(-1).cpu().numpy() for one in logits)
+    named = score if trace.has_metric else "l2"  # which the Riemannian score is where g = I
+    return Replaced(before, after, ~torch.isfinite(extra).cpu().numpy(), named)

@@ -1,0 +1,182 @@
+"""The cloud in a real browser: it plays, it is picked from, and what is picked is marked on every page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Locator, expect
+
+from tests.browser.screen import Screen, colours, pixels
+
+TEXT = "the old sailor near the ships sings"
+
+LONG = " ".join([TEXT, "and the old ship near the sailors sings"] * 12)
+"""Long enough for UMAP to be caught at work."""
+
+STAGES = 7
+"""Of the twins: six blocks."""
+
+
+def chart(screen: Screen, index: int = 0) -> Locator:
+    """A cloud, drawn."""
+    found = screen.page.locator("[class*='st-key-figure-cloud'] .js-plotly-plot").nth(index)
+    expect(found).to_be_visible()
+    return found
+
+
+def points(figure: Locator) -> list[tuple[float, float]]:
+    """Where the tokens stand on the page, in CSS pixels."""
+    marks = figure.locator(".scatterlayer .trace:has(.textpoint) .points path.point")  # rings have no labels
+    boxes = [mark.bounding_box() for mark in marks.all()]
+    return [(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in boxes if box and box["width"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("dims", ["2-D", "3-D"])
+def test_a_cloud_is_drawn(new_screen: Callable[..., Screen], scheme: str, dims: str) -> None:
+    screen = new_screen(color_scheme=scheme).open("cloud", text=TEXT, **{"cloud-dims": dims})
+    figure = chart(screen)
+    assert colours(figure) > 12
+    corner = pixels(figure)[5, 5].mean()
+    assert corner > 180 if scheme == "light" else corner < 80
+    words = figure.inner_text()
+    assert "PCA of the residual stream" in words and "8 tokens × 7 stages" in words
+
+
+WATCH = """figure => { window.seen = []; setInterval(() => window.seen.push(
+  figure.querySelector('.trace:has(.textpoint) .points path.point').getAttribute('transform')), 40); }"""
+
+
+def test_play_moves_the_tokens_smoothly_and_keeps_the_frame(screen: Screen) -> None:
+    figure = chart(screen.open("cloud", text=TEXT, layer=3))
+    ticks = figure.locator(".xtick text, .ytick text")
+    frame, before = ticks.all_inner_texts(), points(figure)
+    figure.evaluate(WATCH)
+    figure.get_by_text("▶ Play").click()
+    expect(figure.locator(".slider-label", has_text="blocks passed")).to_have_text(f"blocks passed: {STAGES - 1}")
+    screen.page.wait_for_timeout(1000)
+    after = points(figure)
+    assert len(before) == len(after) == TEXT.count(" ") + 2
+    assert np.abs(np.subtract(after, before)).max() > 5
+    assert ticks.all_inner_texts() == frame
+    assert len(set(screen.page.evaluate("window.seen"))) > STAGES + 3, "it jumps from stage to stage"
+
+
+def test_the_sidebars_layer_is_the_stage(screen: Screen) -> None:
+    figure = chart(screen.open("cloud", text=TEXT, layer=4))
+    expect(figure.locator(".slider-label", has_text="blocks passed")).to_have_text("blocks passed: 4")
+
+
+def test_a_lasso_marks_tokens_on_every_page(screen: Screen) -> None:
+    figure = chart(screen.open("cloud", text=TEXT, layer=3, token=7))
+    area = figure.locator(".nsewdrag").first.bounding_box()
+    left, top, right, bottom = (
+        area["x"] + 3,
+        area["y"] + 3,
+        area["x"] + area["width"] - 3,
+        area["y"] + area["height"] - 3,
+    )
+    mouse = screen.page.mouse
+    mouse.move(left, top)
+    mouse.down()
+    for x, y in ((right, top), (right, bottom), (left, bottom), (left, top + 5)):
+        mouse.move(x, y, steps=4)
+    mouse.up()
+    sidebar = screen.page.get_by_test_id("stSidebar")
+    expect(sidebar.get_by_text("8 tokens marked:")).to_be_visible()
+    screen.page.wait_for_url("**marked=0%2C1%2C2**")
+    screen.settle().tab("Overview")
+    expect(screen.page.locator(".strip button.marked")).to_have_count(8)
+    screen.tab("Attention")
+    expect(screen.page.locator(".maps .legend").first).to_contain_text("8 marked")
+    screen.tab("Ellipsoid field").field()
+    sidebar.get_by_role("button", name="clear", exact=True).click()
+    expect(sidebar.get_by_text("tokens marked:")).to_have_count(0)
+    screen.settle().tab("Cloud")
+    expect(sidebar.get_by_text("tokens marked:")).to_have_count(0)
+
+
+def test_a_click_marks_one_token(screen: Screen) -> None:
+    figure = chart(screen.open("cloud", text=TEXT, layer=3))
+    x, y = max(points(figure))  # the rightmost: nothing lies upon it
+    screen.page.mouse.move(x, y)
+    expect(figure.locator(".hoverlayer")).to_contain_text("enters block 3")
+    screen.page.mouse.click(x, y)
+    expect(screen.page.get_by_test_id("stSidebar").get_by_text("1 token marked:")).to_be_visible()
+
+
+@pytest.mark.parametrize("page", ["", "ellipsoids", "attention"])
+def test_marks_are_seen(new_screen: Callable[..., Screen], page: str) -> None:
+    """The very pixels in the mark's colour, none of which is there without marks."""
+
+    def orange(screen: Screen) -> int:
+        part = (
+            screen.field() if page == "ellipsoids" else screen.maps() if page else screen.page.locator(".strip").first
+        )
+        if page == "ellipsoids":
+            part = part.locator("xpath=..")
+        part.scroll_into_view_if_needed()
+        screen.page.mouse.move(0, 0)
+        screen.page.wait_for_timeout(500)
+        return int((np.abs(pixels(part) - (230, 159, 0)).max(-1) < 12).sum())
+
+    plain = orange(new_screen().open(page, text=TEXT, token=5))
+    assert orange(new_screen().open(page, text=TEXT, token=5, marked="1,3")) > plain + 30
+
+
+def test_umap_can_be_stopped_and_goes_on(screen: Screen) -> None:
+    main = screen.page.get_by_test_id("stMain")
+    screen.page.goto(f"{screen.address}/cloud?text={LONG.replace(' ', '%20')}&cloud-by=UMAP&cloud-near=60")
+    expect(chart(screen)).to_contain_text("PCA of the residual stream")  # until UMAP is there
+    main.get_by_role("button", name="Stop").click()
+    expect(main.get_by_text("UMAP was stopped: the picture is the PCA.")).to_be_visible()
+    screen.settle()
+    expect(chart(screen)).to_contain_text("PCA of the residual stream")
+    main.get_by_role("button", name="Go on").click()
+    expect(chart(screen)).to_contain_text("UMAP of the residual stream")
+    screen.settle()
+    expect(chart(screen)).to_contain_text("UMAP 1 (no unit)")
+    expect(main.get_by_role("button", name="Stop")).to_have_count(0)
+
+
+def test_the_same_link_draws_the_same_umap(new_screen: Callable[..., Screen]) -> None:
+    query = {"text": TEXT, "cloud-by": "AlignedUMAP", "cloud-seed": 7}
+    seen = []
+    for _ in range(2):
+        screen = new_screen().open("cloud", **query)
+        figure = chart(screen)
+        expect(figure).to_contain_text("AlignedUMAP of the residual stream")
+        seen.append(points(figure))
+    assert np.allclose(*seen, atol=0.5)
+
+
+@pytest.mark.parametrize("dims", ["2-D", "3-D"])
+def test_compare_draws_two_and_an_aligned_one(screen: Screen, dims: str) -> None:
+    screen.open("cloud", text=TEXT, a="demo:riemannian", b="demo:dictionary", **{"cloud-dims": dims})
+    assert colours(chart(screen)) > 12 and colours(chart(screen, 1)) > 12
+    screen.page.get_by_test_id("stMain").get_by_text("A and B in one cloud").click()
+    screen.settle()
+    expect(screen.page.locator("[class*='st-key-figure-cloud'] .js-plotly-plot")).to_have_count(1)
+    expect(chart(screen)).to_contain_text("is not matched")
+
+
+@pytest.mark.parametrize("dims", ["2-D", "3-D"])
+def test_exports_hold_the_stage_that_is_seen(screen: Screen, tmp_path: Path, dims: str) -> None:
+    query = {"cloud-dims": dims, "cloud-ball": "unit ball of g"}
+    screen.open("cloud", text=TEXT, layer=2, marked="3", **query)
+    chart(screen)
+    screen.page.get_by_role("button", name="Export").first.click()
+    png = screen.download(screen.page.get_by_role("button", name="PNG, 3 × screen"), tmp_path)
+    assert len(np.unique(np.asarray(Image.open(png).convert("RGB")) // 16)) > 5
+    svg = screen.download(screen.page.get_by_role("button", name="SVG, as seen"), tmp_path).read_text()
+    assert "sailor" in svg or dims == "3-D"  # there the scene is a raster
+    assert "Play" not in svg and "blocks passed: 2" in svg
+    rows = screen.download(screen.page.get_by_role("button", name="CSV, unpooled data"), tmp_path).read_text()
+    assert len(rows.splitlines()) == 1 + STAGES * 8
+    page = screen.download(screen.page.get_by_role("button", name="HTML, self-contained"), tmp_path)
+    assert re.search(r"blocks passed", page.read_text())
