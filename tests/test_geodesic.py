@@ -19,7 +19,8 @@ from fbt_core.__main__ import app
 from fbt_core.attention.scores import attention, bias
 from fbt_core.attention.true_distance import distance_ratio, true_distance_attention
 from fbt_core.checkpoints import load
-from fbt_core.geometry.boundary import Curves, basis, connect, connect_all, coordinates, gauss, log
+from fbt_core.geometry.boundary import connect, connect_all, log
+from fbt_core.geometry.curves import Curves, basis, coordinates, gauss
 from fbt_core.geometry.descent import minimise
 from fbt_core.geometry.distances import chord, distances, every_pair, through, token_distances
 from fbt_core.geometry.function import MetricFunction
@@ -27,6 +28,7 @@ from fbt_core.geometry.geodesic import exp, geodesic, shoot
 from fbt_core.geometry.graph_paths import graph_lengths, in_slice, segment_lengths
 from fbt_core.geometry.manifolds import MANIFOLDS, constant, flat, graph, halfspace, poincare, sphere, torus
 from fbt_core.geometry.model_field import field_points, model_field
+from fbt_core.geometry.sources import apply
 from fbt_core.model import build
 
 TWIN = ("riemannian.safetensors", "the cat sat on the mat")
@@ -165,7 +167,7 @@ def test_error_estimate_bounds_the_error_where_the_metric_has_a_kink() -> None:
     """|x| in the exponent: the geodesic crosses x = 0 between two half-planes, each with its own conformal factor."""
     g = MetricFunction(2, lambda x, a, b: (0.8 * x[0].abs()).exp() * (a @ b))
     x, y = torch.tensor([-1.0, -0.7], dtype=torch.float64), torch.tensor([1.2, 0.9], dtype=torch.float64)
-    one = connect(g, x, y)
+    one = connect(g, x, y, shot=False)
     grid = graph_length_on_a_fine_polygon(g, one)
     assert one.converged and 0 < one.error < 1e-3
     assert abs(one.length - grid) < max(one.error, 1e-5)
@@ -372,9 +374,9 @@ def test_segments_have_the_length_of_the_integral() -> None:
 
     g, points, _ = CLOSED["poincare"]
     x, y = points[:4], points[4:]
-    for length, a, b in zip(segment_lengths(g, x, y), x.numpy(), y.numpy(), strict=True):
+    for length, error, a, b in zip(*segment_lengths(g, x, y), x.numpy(), y.numpy(), strict=True):
         exact, _ = quad(lambda t, a=a, b=b: 2 * np.linalg.norm(b - a) / (1 - np.sum((a + t * (b - a)) ** 2)), 0, 1)
-        assert float(length) == pytest.approx(exact, rel=1e-9)
+        assert float(length) == pytest.approx(exact, rel=1e-9) and float(error) < 1e-8
 
 
 def test_graph_paths_are_the_best_of_all_paths() -> None:
@@ -436,6 +438,24 @@ def test_a_graph_finds_the_way_around_that_the_straight_start_misses() -> None:
     assert float((momentum.max() - momentum.min()) / momentum.mean()) < 1e-3  # Clairaut: a geodesic
 
 
+@pytest.mark.parametrize("name", ["sphere", "hemisphere"])
+def test_one_token_no_pair_and_the_same_token_twice(name: str) -> None:
+    g, points, exact = CLOSED[name]
+    alone = distances(g, points[:1])
+    assert (
+        alone.true.shape == (0,)
+        and alone.matrix("true", 1).tolist() == [[0.0]]
+        and connect_all(g, points[:0], points[:0]) == []
+    )
+    twice = distances(g, points[[0, 0, 1]])
+    way = float(exact(points[0], points[1]))
+    for lengths in (twice.true, twice.graph):
+        assert lengths[0] == 0 and lengths[1] == lengths[2]
+    assert twice.true[1] == pytest.approx(way, rel=1e-9) and not any(twice.why)
+    around = through(g, points[[0, 0, 2, 2, 1]], [0, 1, 2, 3, 4])
+    assert around.length == pytest.approx(way, rel=1e-9) and around.converged
+
+
 # --- the trained model ---------------------------------------------------------------------------------------------
 
 
@@ -458,6 +478,21 @@ def test_the_order_of_lengths_on_a_trained_field(assets: Path, reading: str) -> 
     g, points = model_field(model, trace, 3, 1, reading), field_points(trace, 3)
     one = connect(g, points[2], points[7])
     assert one.miss < 1e-6 and one.length == pytest.approx(found.true[found.pairs.index((1, 3))], rel=1e-9)
+
+
+def test_a_metric_of_one_slice_a_token(assets: Path) -> None:
+    loaded = load(assets / "l2.safetensors")
+    model = build(loaded, device="cpu")
+    trace = apply(model, model.trace(torch.tensor(loaded.tokenizer.encode(TWIN[1]).ids)), "fisher", 3, 1.0)
+    told: list[tuple[int, int]] = []
+    tokens = [1, 4, 6]
+    found = token_distances(model, trace, 2, tokens=tokens, progress=lambda done, total: told.append((done, total)))
+    assert found.pairs == ((0, 1), (0, 2), (1, 2)) and told == [(2, 3), (3, 3)]
+    points = field_points(trace, 2)
+    for (i, j), length in zip(found.pairs, found.true, strict=True):
+        g = model_field(model, trace, 2, 0, token=tokens[i])
+        assert connect(g, points[tokens[i]], points[tokens[j]], shot=False).length == pytest.approx(length, rel=1e-8)
+    assert (found.euclid <= found.true).all() and (found.true <= found.graph * (1 + 1e-9)).all()
 
 
 def test_the_command(assets: Path) -> None:

@@ -24,7 +24,7 @@ from fbt_core.model import build
 from fbt_core.model.adapted import AdapterNets
 from fbt_core.model.fiber_bundle import FiberBundleTransformer
 from fbt_core.trace import Trace
-from tests.architectures import checkpoint_of
+from tests.architectures import checkpoint_of, library_model
 
 LENGTH, LAYERS, HEADS = 6, 2, 2
 
@@ -210,22 +210,21 @@ def test_an_adapters_field_is_its_metric() -> None:
 
 
 def of_library(architecture: str) -> Any:
-    """A tiny model of the transformers library, in float64."""
-    model = build(checkpoint_of(architecture))
-    model.module.double()
-    return model
+    """A tiny model of the transformers library."""
+    return build(checkpoint_of(library_model(architecture)))
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
 def test_the_fisher_field_of_a_library_model(architecture: str) -> None:
     """A LayerNorm, an RMSNorm, and an RMSNorm of another form whose logits have a soft cap."""
-    model = of_library(architecture)
+    model, precise = of_library(architecture), of_library(architecture)
+    precise.module.double()
     trace = apply(model, model.trace(torch.arange(2, 8)), "fisher", rank=2)
     x = field_points(trace, 1)[3]
     g = model_field(model, trace, 1, 0, token=3)
 
     def lens(y: Tensor) -> Tensor:
-        return model.lens(y[None])[0]
+        return precise.lens(y[None])[0]
 
     with torch.enable_grad():
         E, y = g.inclusion, x + g.embed(torch.tensor([0.2, -0.1], dtype=torch.float64))
@@ -235,7 +234,7 @@ def test_the_fisher_field_of_a_library_model(architecture: str) -> None:
         exact = J.mT @ (p.diag() - torch.outer(p, p)) @ J
         beyond = g.dense(y) - torch.eye(2, dtype=torch.float64)
     scale = beyond.trace() / exact.trace()
-    torch.testing.assert_close(beyond, scale * exact, rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(beyond, scale * exact, rtol=1e-4, atol=1e-4 * float(beyond.abs().max()))
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2", "opt"])

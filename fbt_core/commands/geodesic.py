@@ -25,8 +25,9 @@ from fbt_core.commands.arguments import (
     what_if_of,
     write,
 )
-from fbt_core.geometry.boundary import connect, coordinates
-from fbt_core.geometry.distances import chord
+from fbt_core.geometry.boundary import connect
+from fbt_core.geometry.curves import coordinates
+from fbt_core.geometry.distances import chord, improved
 from fbt_core.geometry.graph_paths import graph_lengths, in_slice, segment_lengths
 from fbt_core.geometry.model_field import READINGS, field_points, model_field
 
@@ -73,18 +74,18 @@ def measure(
     g = model_field(opened.model, trace, layer, head, reading, start)
     points = field_points(trace, layer)
     x, y = points[start], points[end]
-    true = connect(g, x, y)
     graph = graph_lengths(g, in_slice(g, points, x), neighbours)
-    delta = coordinates(g, y - x)
-    rest = float((y - x - g.embed(delta)).norm() / (y - x).norm()) if start != end else 0.0
+    true = improved(g, points, graph, start, end, connect(g, x, y))
+    way, delta = y - x, coordinates(g, y - x)
+    rest = float((way - g.embed(delta)).norm() / way.norm()) if bool((way != 0).any()) else 0.0
     return {
         "layer": layer, "head": head, "reading": reading, "from": start, "to": end,
         "tokens": [opened.tokens[start], opened.tokens[end]], "dimension": g.dim, "outside_slice": rest,
-        "euclid": float(delta.norm()), "chord": chord(g, x, y), "true": _number(true.length),
-        "error": _number(true.error),
+        "euclid": float(delta.norm()), "chord": _number(chord(g, x, y)),
+        "true": _number(true.length) if true.converged else None, "error": _number(true.error),
         "graph": _number(graph.lengths[start, end]), "graph_path": graph.path(start, end),
         "graph_error": _number(graph.path_error(start, end)),
-        "straight": float(segment_lengths(g, x[None], y[None])[0]),
+        "straight": _number(float(segment_lengths(g, x[None], y[None])[0])),
         "steps": true.steps, "degree": true.degree, "speed_drift": _number(true.speed_drift),
         "miss": _number(true.miss), "why": true.why, "what_if": what_if_of(trace),
     }  # fmt: skip

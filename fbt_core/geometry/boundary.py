@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.polynomial import legendre
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from fbt_core.geometry.curves import Curves, basis, coordinates, gauss, lengths
 from fbt_core.geometry.descent import Minimum, minimise
 from fbt_core.geometry.function import MetricFunction
 from fbt_core.geometry.geodesic import SAMPLES, Geodesic, sampled, shoot
@@ -43,56 +43,6 @@ BARELY = 1e-2
 there the energy of finitely many nodes has one as well, and its slope need not vanish."""
 
 ITERATIONS = 300
-
-
-@dataclass(frozen=True)
-class Curves:
-    """Curves x + E (t delta + sum_k b_k(t) z_k), all of one degree n; ``z`` is (curve, n, d), n = 0: straight."""
-
-    x: Float[Tensor, "curve space"]
-    delta: Float[Tensor, "curve dim"]
-    z: Float[Tensor, "curve degree dim"]
-
-    def __getitem__(self, index: Tensor | slice) -> Curves:
-        return Curves(self.x[index], self.delta[index], self.z[index])
-
-    def raised(self, degree: int) -> Curves:
-        """The same curves as members of a higher degree."""
-        return Curves(self.x, self.delta, torch.nn.functional.pad(self.z, (0, 0, 0, degree - self.z.shape[1])))
-
-    def at(self, g: MetricFunction, times: Float[Tensor, " n"]) -> tuple[Tensor, Tensor]:
-        """Points (curve, n, D) and velocities (curve, n, d)."""
-        position, velocity = basis(self.z.shape[1], times)
-        moved = times[:, None] * self.delta[:, None] + position @ self.z
-        along = self.delta[:, None] + velocity @ self.z
-        return self.x[:, None] + vmap(vmap(g.embed))(moved), along
-
-
-def basis(degree: int, times: Float[Tensor, " n"]) -> tuple[Float[Tensor, "n degree"], Float[Tensor, "n degree"]]:
-    """b_k and p_k = b_k' at the times, k = 1 ... degree; p_k = sqrt(2k + 1) P_k(2t - 1)."""
-    k = np.arange(1, degree + 1)
-    P = legendre.legvander(2 * times.cpu().numpy() - 1, degree + 1)
-    position = (P[:, 2:] - P[:, :-2]) / (2 * np.sqrt(2 * k + 1))
-    velocity = P[:, 1:-1] * np.sqrt(2 * k + 1)
-    return torch.from_numpy(position).to(times), torch.from_numpy(velocity).to(times)
-
-
-def gauss(count: int, like: Tensor) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Nodes and weights of Gauss's rule on [0, 1]."""
-    nodes, weights = legendre.leggauss(count)
-    return torch.from_numpy((nodes + 1) / 2).to(like), torch.from_numpy(weights / 2).to(like)
-
-
-def lengths(g: MetricFunction, curves: Curves, nodes: int) -> Float[Tensor, " curve"]:
-    """int sqrt(g(c', c')) dt by Gauss's rule."""
-    times, weights = gauss(nodes, curves.x)
-    points, velocities = curves.at(g, times)
-    return vmap(vmap(g.inner))(points, velocities, velocities).sqrt() @ weights
-
-
-def coordinates(g: MetricFunction, moves: Float[Tensor, "*n space"]) -> Float[Tensor, "*n dim"]:
-    """The part of each move along the slice, in the slice's coordinates: E^+ move."""
-    return moves if g.inclusion is None else moves @ torch.linalg.pinv(g.inclusion).mT
 
 
 def connect(
@@ -121,11 +71,16 @@ def connect_all(
     """``connect`` for many pairs at once; ``starts`` are curves to begin with, where the straight ones will not do."""
     if not (x.isfinite().all() and y.isfinite().all()):
         raise ValueError("got points that are not finite, expected finite ones")
+    if not len(x):
+        return []
     x, y = x.double(), y.double()
     delta = coordinates(g, y - x)
     curves = Curves(x, delta, delta.new_zeros(*delta.shape[:1], 0, g.dim)) if starts is None else starts
     solved = _refine(g, curves, tolerance)
-    misses = _misses(g, solved) if shot else [float("nan")] * len(x)
+    misses = [float("nan")] * len(solved)
+    if aimed := [place for place, one in enumerate(solved) if shot and not _fault(one)]:
+        for place, miss in zip(aimed, _misses(g, [solved[place] for place in aimed]), strict=True):
+            misses[place] = miss
     return [_record(g, one, samples, miss) for one, miss in zip(solved, misses, strict=True)]
 
 

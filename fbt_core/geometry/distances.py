@@ -19,7 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import vmap
 
-from fbt_core.geometry.boundary import Curves, basis, connect_all, coordinates
+from fbt_core.geometry.boundary import connect_all
+from fbt_core.geometry.curves import Curves, basis, coordinates
 from fbt_core.geometry.function import MetricFunction
 from fbt_core.geometry.geodesic import Geodesic
 from fbt_core.geometry.graph_paths import Graph, graph_lengths, in_slice, segment_lengths
@@ -68,6 +69,8 @@ class Distances:
 def chords(g: MetricFunction, x: Float[Tensor, "pair space"], y: Float[Tensor, "pair space"]) -> Float[Tensor, " pair"]:
     """sqrt(delta^T (g_x + g_y)/2 delta), delta the coordinates of y - x, g_y at y's place in x's slice (item 4)."""
     x, y = x.double(), y.double()
+    if not len(x):
+        return x.new_zeros(0)
     delta = coordinates(g, y - x)
     ends = x + vmap(g.embed)(delta)
     return ((vmap(g.inner)(x, delta, delta) + vmap(g.inner)(ends, delta, delta)) / 2).sqrt()
@@ -105,13 +108,11 @@ def distances(
         if progress is not None:
             progress(len(found), len(pairs))
     graph = np.array([_graph_of(graphs, i).lengths[i, j] for i, j in pairs])
-    for place, (i, j) in enumerate(pairs):
-        if graph[place] < found[place].length * (1 - SHORTER):
-            found[place] = _from_path(g, points, i, _graph_of(graphs, i).path(i, j), found[place])
+    found = [improved(g, points, _graph_of(graphs, i), i, j, one) for (i, j), one in zip(pairs, found, strict=True)]
     return Distances(
         tuple(pairs), _numpy(coordinates(g, y - x).norm(dim=-1)), _numpy(chords(g, x, y)),
         np.array([one.length if one.converged else np.nan for one in found]), np.array([one.error for one in found]),
-        _numpy(segment_lengths(g, x, y)), graph, np.array([one.speed_drift for one in found]),
+        _numpy(segment_lengths(g, x, y)[0]), graph, np.array([one.speed_drift for one in found]),
         tuple(one.why for one in found),
     )  # fmt: skip
 
@@ -158,10 +159,12 @@ def through(g: MetricFunction, points: Float[Tensor, "n space"], path: Sequence[
     x = points[path[0]]
     places = coordinates(g, points[list(path)] - x)
     moves = places.diff(dim=0)
-    legs = segment_lengths(g, x + vmap(g.embed)(places[:-1]), x + vmap(g.embed)(places[1:]))
+    legs, _ = segment_lengths(g, x + vmap(g.embed)(places[:-1]), x + vmap(g.embed)(places[1:]))
     times = torch.cat([legs.new_zeros(1), legs.cumsum(0) / legs.sum()])
     position, _ = basis(_PATH_DEGREE, times)
-    z = position.diff(dim=0).mT @ (moves / times.diff()[:, None])  # int p_k c' dt, c' constant on each leg
+    time = times.diff()[:, None]
+    along = torch.where(time > 0, moves / torch.where(time > 0, time, 1), 0)  # a repeated token takes no time
+    z = position.diff(dim=0).mT @ along  # int p_k c' dt, c' constant on each leg
     curve = Curves(x[None], places[-1:], z[None])
     return connect_all(g, x[None], points[path[-1]][None], samples=samples, starts=curve)[0]
 
@@ -169,10 +172,15 @@ def through(g: MetricFunction, points: Float[Tensor, "n space"], path: Sequence[
 _PATH_DEGREE = 8
 
 
-def _from_path(g: MetricFunction, points: Tensor, i: int, path: list[int], old: Geodesic) -> Geodesic:
-    """The shorter of the two geodesics."""
+def improved(
+    g: MetricFunction, points: Float[Tensor, "n space"], graph: Graph, i: int, j: int, found: Geodesic
+) -> Geodesic:
+    """``found``; or, where the graph's path from i to j is the shorter, the geodesic that begins there, if that is."""
+    path = graph.path(i, j)
+    if len(path) < 3 or (found.converged and graph.lengths[i, j] >= found.length * (1 - SHORTER)):
+        return found
     new = through(g, points, path)
-    return new if new.converged and (not old.converged or new.length < old.length) else old
+    return new if new.converged and (not found.converged or new.length < found.length) else found
 
 
 def _origins(g: MetricFunction, pairs: Sequence[tuple[int, int]]) -> list[int]:

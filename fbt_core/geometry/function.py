@@ -29,6 +29,7 @@ class MetricFunction:
     factor: Callable[[Tensor], Tensor] | None = None  # x -> U (d, r)
     inclusion: Tensor | None = None  # E (D, d); None where D = d and E = I
     name: str = ""  # for people
+    matrix: Callable[[Tensor], Tensor] | None = None  # x -> g (d, d), where that costs less than d^2 inner products
 
     @classmethod
     def low_rank(
@@ -55,6 +56,8 @@ class MetricFunction:
         if self.factor is not None:
             U = self.factor(x)
             return a + U @ (a @ U)
+        if self.matrix is not None:
+            return self.matrix(x) @ a
         return grad(lambda c: self.inner(x, c, a))(torch.zeros_like(a))  # inner is linear in c
 
     def raise_(self, x: Point, a: Vector) -> Vector:
@@ -70,6 +73,8 @@ class MetricFunction:
         if self.factor is not None:
             U = self.factor(x)
             return eye + U @ U.mT
+        if self.matrix is not None:
+            return self.matrix(x)
         return vmap(lambda a: self.lower(x, a))(eye)
 
     def logdet(self, x: Point) -> Scalar:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,8 +75,13 @@ def flow(
     y = start.detach().flatten().cpu().numpy()
     if not (np.isfinite(y).all() and np.isfinite(right(0.0, y)).all()):
         return Flow(_nowhere(start), 0, 0.0, "the equation has no finite value at its start")
-    free = {"rtol": max(tolerance, 3e-14), "atol": tolerance * max(1.0, float(np.abs(y).max()))}
-    fixed = {"rtol": 1e30, "atol": 1e30, "first_step": 1 / (steps or 1), "max_step": (1 + 1e-12) / (steps or 1)}
+    free: dict[str, Any] = {"rtol": max(tolerance, 3e-14), "atol": tolerance * max(1.0, float(np.abs(y).max()))}
+    fixed: dict[str, Any] = {
+        "rtol": 1e30,
+        "atol": 1e30,
+        "first_step": 1 / (steps or 1),
+        "max_step": (1 + 1e-12) / (steps or 1),
+    }
     times, pieces, why = [0.0], [], ""
     with np.errstate(all="ignore"):
         solver = DOP853(right, 0.0, y, 1.0, **(fixed if steps else free))
@@ -141,7 +147,7 @@ def shoot(
 
 def acceleration(g: MetricFunction, x: Float[Tensor, " space"], v: Float[Tensor, " dim"]) -> Float[Tensor, " dim"]:
     """-Gamma(v, v) = -g^{-1} ([D_v g] v - 1/2 grad(v^T g v)), each derivative taken once."""
-    _, change = jvp(lambda y: g.lower(y, v), (x,), (g.embed(v),))
+    change = jvp(lambda y: g.lower(y, v), (x,), (g.embed(v),))[1]
     return -g.raise_(x, change - g.restrict(grad(lambda y: g.inner(y, v, v))(x)) / 2)
 
 

@@ -14,11 +14,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fbt_core.geometry.boundary import Curves, coordinates, lengths
+from fbt_core.geometry.curves import Curves, coordinates, lengths
 from fbt_core.geometry.function import MetricFunction
 
-NODES = 16
-"""Of Gauss's rule on a segment; ``segment_lengths`` compares with half of them."""
+NODES = (8, 16, 32, 64, 128)
+"""Of Gauss's rule on a segment, one after another until the length stays."""
+
+ACCURACY = 1e-9
+"""Relative, of a segment's length: more nodes are taken until the change is below, or there are no more."""
 
 BATCH = 2048
 """Segments measured at once."""
@@ -56,14 +59,30 @@ def in_slice(
 
 
 def segment_lengths(
-    g: MetricFunction, x: Float[Tensor, "pair space"], y: Float[Tensor, "pair space"], nodes: int = NODES
-) -> Float[Tensor, " pair"]:
-    """The length of the straight segment from each x to y (in x's slice) under the field: at least the distance."""
-    parts = []
-    for a, b in zip(x.split(BATCH), y.split(BATCH), strict=True):
-        delta = coordinates(g, b - a)
-        parts.append(lengths(g, Curves(a, delta, delta.new_zeros(len(a), 0, g.dim)), nodes))
-    return torch.cat(parts) if parts else x.new_zeros(0)
+    g: MetricFunction, x: Float[Tensor, "pair space"], y: Float[Tensor, "pair space"]
+) -> tuple[Float[Tensor, " pair"], Float[Tensor, " pair"]]:
+    """The length of the straight segment from each x to y (in x's slice) under the field, and its estimated error.
+
+    A segment is a curve: its length is at least the distance. Where the metric is not finite neither is the length.
+    """
+    batches = zip(x.split(BATCH), y.split(BATCH), strict=True)
+    parts = [_measured(g, a.double(), b.double()) for a, b in batches if len(a)]  # no pair at all is one empty batch
+    empty = x.new_zeros(0, dtype=torch.float64)
+    return torch.cat([empty, *(part[0] for part in parts)]), torch.cat([empty, *(part[1] for part in parts)])
+
+
+def _measured(g: MetricFunction, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    delta = coordinates(g, y - x)
+    segments = Curves(x, delta, delta.new_zeros(len(x), 0, g.dim))
+    length = lengths(g, segments, NODES[0])
+    error = torch.full_like(length, float("inf"))
+    for nodes in NODES[1:]:
+        rough = ~(error <= ACCURACY * length)
+        if not rough.any():
+            break
+        finer = lengths(g, segments[rough], nodes)
+        error[rough], length[rough] = (finer - length[rough]).abs(), finer
+    return length, error
 
 
 def graph_lengths(g: MetricFunction, points: Float[Tensor, "n space"], neighbours: int | None = None) -> Graph:
@@ -79,9 +98,7 @@ def graph_lengths(g: MetricFunction, points: Float[Tensor, "n space"], neighbour
         raise ValueError("got points that are not finite, expected finite ones")
     points, n = points.double(), len(points)
     rows, columns = _edges(points, neighbours)
-    fine = segment_lengths(g, points[rows], points[columns])
-    coarse = segment_lengths(g, points[rows], points[columns], NODES // 2)
-    edges, errors = _matrix(rows, columns, fine, n), _matrix(rows, columns, (fine - coarse).abs(), n)
+    edges, errors = (_matrix(rows, columns, v, n) for v in segment_lengths(g, points[rows], points[columns]))
     return Graph(*_shortest(edges), edges, errors)
 
 

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import vmap
 
-from fbt_core.geometry.boundary import Curves, coordinates
 from fbt_core.geometry.connection import christoffel
+from fbt_core.geometry.curves import Curves, coordinates
 from fbt_core.geometry.function import MetricFunction
 from fbt_core.geometry.geodesic import SAMPLES, TOLERANCE, Curve, Geodesic, flow
 

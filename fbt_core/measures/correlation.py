@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-RESAMPLES = 2000
+RESAMPLES = 1000
 
 LEVEL = 95
 """Percent of the resampled rho that the interval holds."""

@@ -7,14 +7,15 @@ on the stream is chosen by name (``READINGS``).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from fbt_core.geometry.curvature import EXACT_DIM, TENSOR_DIM
+from fbt_core.geometry.fisher_field import fisher_field
+from fbt_core.geometry.metric import LowRankMetric
 from fbt_core.geometry.model_field import (
     FLAT,
     ONE_SPACE,
@@ -23,11 +24,14 @@ from fbt_core.geometry.model_field import (
     field_unavailable,
     model_field,
 )
-from fbt_core.geometry.survey import ILL_CONDITIONED, Survey, survey
+from fbt_core.geometry.readout import Readout
+from fbt_core.geometry.source_factors import readout_of
+from fbt_core.geometry.survey import Survey, survey
 from fbt_core.measures.field import logdet_g
+from fbt_core.measures.geometry_notes import of_method, of_points, remarks
 from fbt_core.measures.options import resolve
 from fbt_core.measures.table import Measure, Measured, Reading
-from fbt_core.measures.tokens import describe_nonfinite, to_float64, to_numpy, token_labels
+from fbt_core.measures.tokens import to_float64, to_numpy, token_labels
 from fbt_core.trace import Trace
 
 SHARED_LABEL = "all"
@@ -78,9 +82,9 @@ def _measured(
             if one is None or one < trace.layers[place].heads:
                 found = _survey(model, trace, place, one, reading, planes, seed)
                 values[i, j] = to_numpy(getattr(found, field))
-                notes += _remarks(found, field, trace, place, one)
-        notes += _of_points(trace, place)
-    notes += _of_method(model, trace, places, heads, reading, planes, field)
+                notes += remarks(found, field, trace, place, one)
+        notes += of_points(trace, place)
+    notes += of_method(model, trace, places, heads, reading, planes, field)
     return Measured(values, tuple(dict.fromkeys(notes)))
 
 
@@ -89,8 +93,10 @@ def _without_function(field: str, trace: Trace, place: int, heads: int, why: str
     layer = trace.layers[place]
     if layer.factors is None:
         return float("nan")
-    if field == "log_volume" and layer.heads == heads:
-        return to_numpy(logdet_g(to_float64(layer.given.U))) / 2
+    if layer.heads == heads and field in ("log_volume", "condition"):
+        U = to_float64(layer.given.U)
+        values = LowRankMetric(U).eigenvalues()
+        return to_numpy(logdet_g(U) / 2 if field == "log_volume" else values[..., 0] / values[..., -1])
     curvature = field not in ("log_volume", "condition")
     return 0.0 if curvature and why in FLAT.values() and trace.source != "local" else float("nan")
 
@@ -107,7 +113,8 @@ def _survey(model: Any, trace: Trace, place: int, head: int | None, reading: str
 def _surveyed(model: Any, trace: Trace, place: int, head: int | None, reading: str, planes: int, seed: int) -> Survey:
     points = field_points(trace, place)
     if trace.source in ONE_SPACE:  # a slice a token
-        parts = [_of_token(model, trace, place, token, planes, seed) for token in range(trace.length)]
+        readout = readout_of(model)
+        parts = [_of_token(readout, trace, place, token, planes, seed) for token in range(trace.length)]
         return Survey(**{name: torch.cat([getattr(part, name) for part in parts]) for name, _ in parts[0].items()})
     g = model_field(model, trace, place, head or 0, reading)
     given = trace.layers[place].given
@@ -118,11 +125,11 @@ def _surveyed(model: Any, trace: Trace, place: int, head: int | None, reading: s
     return survey(g, points, planes, seed, pair)
 
 
-def _of_token(model: Any, trace: Trace, place: int, token: int, planes: int, seed: int) -> Survey:
+def _of_token(readout: Readout, trace: Trace, place: int, token: int, planes: int, seed: int) -> Survey:
     """On the slice of one token; NaN where it has none."""
     point = field_points(trace, place)[token : token + 1]
     try:
-        return survey(model_field(model, trace, place, 0, token=token), point, planes, seed)
+        return survey(fisher_field(readout, trace.layers[place], token), point, planes, seed)
     except ValueError:
         nothing = torch.full_like(point[:, 0], torch.nan)
         return Survey(*[nothing] * 10)
@@ -141,48 +148,6 @@ def _heads(trace: Trace, head: int | None, reading: str) -> list[int | None]:
     if head is not None and head >= count:
         raise ValueError(f"got head {head}, expected 0 to {count - 1}")
     return list(range(count)) if head is None else [head]
-
-
-def _of_points(trace: Trace, place: int) -> Iterator[str]:
-    """Tokens whose residual is not finite."""
-    points = to_numpy(trace.layers[place].residual_in)
-    if not np.isfinite(points).all():
-        yield f"layer {trace.layers[place].index}: {describe_nonfinite(points, token_labels(trace))}"
-
-
-def _remarks(found: Survey, field: str, trace: Trace, place: int, head: int | None) -> Iterator[str]:
-    """Where the numbers of a survey cannot be trusted, or are not there."""
-    where = f"layer {trace.layers[place].index}" + ("" if head is None else f", head {head}")
-    condition = to_numpy(found.condition)
-    if (bad := condition > ILL_CONDITIONED).any():
-        yield f"{where}: g is ill-conditioned at {bad.sum()} tokens (up to {condition[bad].max():.1e}): few digits hold"
-    curvature, error = to_numpy(found.scalar), to_numpy(found.scalar_error)
-    if field != "log_volume" and (lost := error > 1e-6 * np.maximum(np.abs(curvature), 1e-12)).any():
-        if field == "scalar":
-            yield f"{where}: at {lost.sum()} tokens the scalar curvature's error exceeds a millionth of it"
-    if field == "qk" and np.isnan(to_numpy(found.qk)).any() and np.isfinite(curvature).any():
-        yield f"{where}: q and k span no plane at some tokens, or are no vectors of this space"
-
-
-def _of_method(
-    model: Any, trace: Trace, places: list[int], heads: list[int | None], reading: str, planes: int, field: str
-) -> Iterator[str]:
-    """How the numbers were come by, of the first layer that has any: all have the same dimension."""
-    place = next((place for place in places if not field_unavailable(model, trace, place)), None)
-    if place is None or field == "log_volume":
-        return
-    try:
-        g = model_field(model, trace, place, heads[0] or 0, reading)
-    except ValueError:
-        return
-    exact = g.dim <= TENSOR_DIM or (g.factor is not None and g.dim <= EXACT_DIM)
-    if trace.source in ONE_SPACE:
-        yield f"on the slice of the {g.dim} directions in which the metric is largest at each token"
-    if field in ("scalar", "scalar_error"):
-        yield "exact up to rounding" if exact else f"the mean over {planes} random planes, with its standard error"
-    if field in ("smallest", "largest"):
-        more = ", each gone on from to a local extreme" if g.dim <= TENSOR_DIM else " only"
-        yield f"a bound from inside: of {planes} random planes{more}; the true extreme may lie beyond"
 
 
 _AXES = ("layer", "head", "token")
