@@ -20,6 +20,8 @@ T = TypeVar("T")
 SHORT = {"block": "a head's block of the stream", "key": "a head's keys, pulled back", "whole": "the whole stream"}
 """Names of the readings for the chooser."""
 
+ALL_AT_ONCE = "The whole stream, and a source that lives on it, have one metric for all heads at once."
+
 SCALES = ("signed log", "linear")
 
 PLANES = (16, 64, 256, 1024)
@@ -98,7 +100,7 @@ def choose(truths: dict[str, str]) -> Choice:
     """The toolbar. Its choices are in the URL, so a copied link shows the same figures. ``truths``: name to title."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         reading = pick("Metric on", "reading", READINGS, next(iter(READINGS)), 215, lambda name: SHORT.get(name, name))
-        which = pick("Heads", "heads", ("all heads", "this head"), "all heads", 112) if reading != "whole" else ""
+        which = pick("Heads", "heads", ("all heads", "this head"), "all heads", 112, help_=ALL_AT_ONCE)
         deep = pick("Layers", "layers", ("all layers", "this layer"), "all layers", 116)
         truth = pick("Truth", "truth", truths, "scalar", 215, truths.__getitem__)
         planes = pick("Planes a point", "planes", PLANES, 64, 112)
@@ -106,12 +108,15 @@ def choose(truths: dict[str, str]) -> Choice:
     return Choice(reading, which == "all heads", deep == "all layers", planes, truth, scale == "signed log")
 
 
-def pick(label: str, key: str, options: Iterable[T], default: T, width: int, title: Callable[[T], str] = str) -> T:
+def pick(
+    label: str, key: str, options: Iterable[T], default: T, width: int, title: Callable[[T], str] = str,
+    help_: str | None = None,
+) -> T:  # fmt: skip
     """A select box bound to the URL; a value that is not offered falls back to the default."""
     known = list(options)
     return st.selectbox(
         label, known, index=widgets.start(key, known, default), key=key, format_func=title, bind="query-params",
-        width=width, persist_state="session",
+        width=width, persist_state="session", help=help_,
     )  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def computed(view: View, choice: Choice) -> list[Curved]:
 def tell(found: list[Curved]) -> None:
     """Whether the proxy means anything, a sentence a side, where nobody can overlook it."""
     for column, one in zip(st.columns(len(found)), found, strict=True):
-        with column.container(border=True):
+        with column.container(border=True, height="stretch"):
             st.caption(f"Does the proxy mean anything here? {widgets.plain(one.side.title)}, {one.where}")
             answer, numbers = verdict(one)
             st.markdown(f"**{widgets.plain(answer)}**")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -51,8 +52,15 @@ def points(found: Curved, truth: Truth, marked: tuple[int, ...] = ()) -> Points:
 def rho(found: Curved, truth: Truth) -> Rho:
     """Rank correlations of the proxy with a truth. Tokens are resampled whole: their layers and heads hang together."""
     x, y = found.parts["omega"], truth.values(found.parts)
-    tokens = np.broadcast_to(np.arange(x.shape[2]), x.shape)
-    return Rho(truth.title, spearman(x, y, tokens), within(x, y, tokens))
+    return Rho(truth.title, *_correlated(x.tobytes(), y.tobytes(), x.shape))
+
+
+@lru_cache(maxsize=128)
+def _correlated(x: bytes, y: bytes, shape: tuple[int, ...]) -> tuple[Correlation, Correlation]:
+    """Of float64 numbers, over all points and within a layer and head: a page asks again at every run of its script."""
+    proxy, curvature = (np.frombuffer(numbers, dtype=np.float64).reshape(shape) for numbers in (x, y))
+    tokens = np.broadcast_to(np.arange(shape[2]), shape)
+    return spearman(proxy, curvature, tokens), within(proxy, curvature, tokens)
 
 
 def within(x: np.ndarray, y: np.ndarray, tokens: np.ndarray) -> Correlation:

@@ -141,7 +141,7 @@ def test_every_import_is_pinned(root: Path) -> None:
 
     run, dev = pins("requirements.txt"), pins("requirements-dev.txt")
     own = {"app", "fbt_core", "pages", "bench", "tests", "streamlit_app"}
-    names = {"PIL": "pillow"}
+    names = {"PIL": "pillow", "umap": "umap_learn"}
 
     def foreign(*rooms: str) -> set[str]:
         tops = {

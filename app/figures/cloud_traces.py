@@ -14,6 +14,9 @@ from app.figures.ellipsoids import icosphere
 FEW = 1_500
 """Points up to which a flat figure is SVG."""
 
+TOLD = 12_000
+"""Points up to which hovering tells of the stage: each frame repeats its texts. Of more, it names the token only."""
+
 HEIGHT = {2: 600, 3: 620}
 """CSS pixels, by dimensions."""
 
@@ -78,7 +81,8 @@ def moving(view: CloudView, at: int) -> Traces:
         moved: dict[str, Any] = xyz(here[chosen])
         if not view.names:
             moved["marker"] = {"color": view.values[at, chosen].astype("f4")}  # an array: lists hold no NaN here
-        moved["hovertext"] = [told(view, at, token) for token in chosen]
+        if view.positions[..., 0].size <= TOLD:
+            moved["hovertext"] = [told(view, at, token) for token in chosen]
         if labelled:
             moved["textposition"] = [sides[token] for token in chosen]
         found.append(moved)
@@ -95,6 +99,7 @@ def traces(view: CloudView, moving: Traces, dark: bool) -> list[Any]:
     labelled = view.labels and len(view.tokens) <= LABELLED
     for name, chosen, marker in groups(view):
         now = next(rest)
+        now = {"hovertext": [named(view, token) for token in chosen], **now}
         words = {"text": [_flat(view, view.tokens[token]) for token in chosen], "textfont": {"size": 12}}
         found.append(scatter(view)(
             **{key: value for key, value in now.items() if key != "marker"}, **(words if labelled else {}),
@@ -139,12 +144,19 @@ def ways(view: CloudView, dark: bool) -> list[Any]:
             line={"color": colour, "width": width * (1.6 if view.dims == 3 else 1)},
             connectgaps=False,
         )
-        for tokens, colour, width in ((faint, WAY[dark], 1.0), (strong, theme.MARK, 1.8), (own, theme.INK[dark], 1.4))
+        for tokens, colour, width in (
+            (faint, (OPAQUE if view.dims == 3 else WAY)[dark], 1.0),
+            (strong, theme.MARK, 1.8),
+            (own, theme.INK[dark], 1.4),
+        )
         if tokens
     ]
 
 
 WAY = {False: "rgba(90,94,110,0.35)", True: "rgba(190,194,210,0.35)"}
+
+OPAQUE = {False: "#b4b8c4", True: "#5c606c"}
+"""The same in 3-D, where WebGL drops faint transparent lines."""
 
 
 def _lines(view: CloudView, tokens: list[int]) -> np.ndarray:
@@ -222,19 +234,24 @@ def _glyph(view: CloudView, moved: dict[str, Any], *, plain: bool, dark: bool) -
     corners = (triangles[None] + len(ball) * np.arange(count)[:, None, None]).reshape(-1, 3)
     i, j, k = (corners[:, side].astype("u4") for side in range(3))
     return go.Mesh3d(
-        **moved, i=i, j=j, k=k, color=colour, opacity=0.16 if plain else 0.7, name=name, hoverinfo="skip",
+        **moved, i=i, j=j, k=k, color=colour, opacity=0.12 if plain else 0.4, name=name, hoverinfo="skip",
         showlegend=True, flatshading=False,
     )  # fmt: skip
 
 
 def told(view: CloudView, at: int, token: int) -> str:
-    """What hovering says: escaped, because Plotly reads tags in it."""
-    index = view.index[token] if view.index else token
+    """What hovering says of a token at a stage: escaped, because Plotly reads tags in it."""
     value = view.values[at, token]
     shown = view.names[int(value)] if view.names else f"{value:.4g}" if np.isfinite(value) else "none"
-    rows = [f"({index}) {theme.label(view.tokens[token])}", theme.label(view.stages[at])]
-    rows += [theme.label(view.origin[token])] if view.origin else []
-    return "<br>".join([*rows, f"{theme.label(view.value_title)}: {theme.label(shown)}"])
+    coloured = f"{theme.label(view.value_title)}: {theme.label(shown)}"
+    return "<br>".join([named(view, token), theme.label(view.stages[at]), coloured])
+
+
+def named(view: CloudView, token: int) -> str:
+    """A token's number and label, and which text it is of where there are several."""
+    index = view.index[token] if view.index else token
+    origin = [theme.label(view.origin[token])] if view.origin else []
+    return "<br>".join([f"({index}) {theme.label(view.tokens[token])}", *origin])
 
 
 def _flat(view: CloudView, token: str) -> str:

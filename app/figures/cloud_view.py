@@ -41,6 +41,7 @@ class CloudView:
     glyphs: np.ndarray | None = None  # (stage, token, dims, dims) semi-axes of g, as columns
     plain: np.ndarray | None = None  # of g = I
     stage: int = 0
+    narrow: bool = False  # one of two figures beside each other
     note: str | None = None
     name: str = "cloud"
     facts: dict[str, object] = dataclasses.field(default_factory=dict)

@@ -29,7 +29,6 @@ from app.figures.cloud_traces import (
 from app.figures.cloud_view import CloudView
 from app.figures.ellipsoids import LINES
 
-
 LEGEND = 26
 """CSS pixels."""
 
@@ -68,10 +67,9 @@ def all_stages(view: CloudView, dark: bool = False) -> go.Figure:
             customdata=[token for _, token in shape], showlegend=bool(view.names),
         ))  # fmt: skip
     figure.add_trace(end_labels(view))
-    for tokens, colour, width in ((view.marked, theme.MARK, 1.8), ([view.selected], theme.INK[dark], 1.4)):
-        shape = [(at, token) for token in tokens if token >= 0 for at in range(count)]
-        where = np.array([view.positions[at, token] for at, token in shape]).reshape(-1, view.dims)
-        figure.add_trace(ring(view, where, colour, width, 12))
+    for tokens, colour, width in ((list(view.marked), theme.MARK, 2.0), ([view.selected], theme.INK[dark], 1.6)):
+        chosen = [token for token in tokens if token >= 0]
+        figure.add_trace(ring(view, view.positions[-1, chosen], colour, width, 13))  # where their ways end
     figure.update_layout(height=HEIGHT[view.dims])
     return _dressed(view, figure, dark)
 
@@ -80,8 +78,9 @@ def _dressed(view: CloudView, figure: go.Figure, dark: bool) -> go.Figure:
     """Title, axes that hold every stage, colour bar or legend."""
     low, high = view.box
     figure.update_layout(
-        title={"text": theme.label(view.title)}, dragmode="lasso" if view.dims == 2 else "orbit", hovermode="closest",
-        legend={"orientation": "h", "yref": "paper", "yanchor": "bottom", "y": 1.0, "x": 0, "xanchor": "left"},
+        title={"text": theme.label(view.title)}, dragmode="zoom" if view.dims == 2 else "orbit", hovermode="closest",
+        legend={"orientation": "h", "yref": "paper", "yanchor": "bottom", "y": 1.0, "x": 0, "xanchor": "left",
+                "itemsizing": "constant"},
     )  # fmt: skip
     if not view.names:
         least, most = view.limits
@@ -105,18 +104,18 @@ def _dressed(view: CloudView, figure: go.Figure, dark: bool) -> go.Figure:
         }  # fmt: skip
         figure.update_layout(
             scene={**axes, "aspectmode": "data", "domain": {"x": [0, 1], "y": [0, 1]},
-                   "camera": {"eye": _eye(high - low), "center": {"x": 0, "y": 0, "z": -0.06}}},
+                   "camera": {"eye": _eye(high - low, view.narrow), "center": {"x": 0, "y": 0, "z": -0.06}}},
             margin={"l": 0, "r": 0, "b": 24},
         )  # fmt: skip
     theme.dress(figure, dark)
-    theme.subtitle(figure, view.description)
+    theme.subtitle(figure, view.description, 86 if view.narrow else 165)
     theme.note(figure, view.note)
     if view.names or view.glyphs is not None:  # a line of its own for the legend
         figure.update_layout(margin={"t": figure.layout.margin.t + LEGEND})
     return figure
 
 
-def _eye(size: np.ndarray) -> dict[str, float]:
+def _eye(size: np.ndarray, narrow: bool) -> dict[str, float]:
     """Where the camera stands so that the box fits: Plotly's unit is the cube root of the scene's volume."""
-    toward = np.array([0.66, 0.62, 0.42]) * 1.12 * np.linalg.norm(size / np.cbrt(np.prod(size)))
+    toward = np.array([0.66, 0.62, 0.42]) * (1.6 if narrow else 1.32) * np.linalg.norm(size / np.cbrt(np.prod(size)))
     return dict(zip("xyz", toward.tolist(), strict=True))

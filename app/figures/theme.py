@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -96,9 +97,10 @@ def _on_dark(trace: Any) -> None:
             trace.update({part: {"color": DARK[colour]}})
 
 
-def subtitle(figure: go.Figure, text: str) -> go.Figure:
-    """A second, smaller line under the title, in place."""
-    return _below_title(figure, label(text))
+def subtitle(figure: go.Figure, text: str, width: int = 0) -> go.Figure:
+    """A second, smaller line under the title, in place; several of at most ``width`` characters, if that is given."""
+    lines = textwrap.wrap(text, width) if width else [text]
+    return _below_title(figure, "<br>".join(map(label, lines)))
 
 
 def note(figure: go.Figure, text: str | None) -> go.Figure:

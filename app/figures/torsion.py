@@ -21,6 +21,9 @@ PLANE, TURN = "rotation plane, which has no sign", "turn of the value, by the ro
 SPREAD = 1.6
 """Radius of a drawn plane over that of the unit sphere: outside of most glyphs."""
 
+MOST_TICKS = 24
+"""Labels along the tokens' axis of half a page."""
+
 VISIBLE = np.radians(0.05)
 """An angle below it has no arc."""
 
@@ -85,9 +88,10 @@ def head_maps(panels: dict[str, tuple[np.ndarray, str, float]], title: str, chos
             colorbar={"x": domain[1] + 0.01, "xanchor": "left", "thickness": 10, "outlinewidth": 0,
                       "title": {"text": theme.label(unit), "side": "right"}},
         )  # fmt: skip
-        figure.add_scatter(
-            x=[chosen[1]], y=[chosen[0]], mode="markers", hoverinfo="skip", showlegend=False, row=1, col=place,
-            marker={"symbol": "square-open", "size": 22, "color": theme.WARNING, "line": {"width": 2}},
+        layer, head = chosen
+        figure.add_shape(
+            type="rect", x0=head - 0.5, x1=head + 0.5, y0=layer - 0.5, y1=layer + 0.5, row=1, col=place,
+            line={"color": theme.WARNING, "width": 3},
         )  # fmt: skip
     figure.update_xaxes(title_text="head", showgrid=False)
     figure.update_yaxes(showgrid=False, autorange="reversed")
@@ -112,15 +116,16 @@ def by_token(series: list[ByToken], title: str, y_title: str) -> go.Figure:
     """Lines with symbols, one a side."""
     figure = go.Figure()
     for index, one in enumerate(series):
+        few = len(one.values) <= 4 * MOST_TICKS
         figure.add_scatter(
-            x=np.arange(len(one.values)), y=one.values, mode="lines+markers", name=theme.label(one.label),
-            text=[f"({t}) {theme.label(token)}" for t, token in enumerate(one.tokens)], **theme.style(index),
-            hovertemplate="%{text}: %{y:.4g}<extra></extra>",
+            x=np.arange(len(one.values)), y=one.values, name=theme.label(one.label), **theme.style(index),
+            mode="lines+markers" if few else "lines", hovertemplate="%{text}: %{y:.4g}<extra></extra>",
+            text=[f"({t}) {theme.label(token)}" for t, token in enumerate(one.tokens)],
         )  # fmt: skip
     longest = max(series, key=lambda one: len(one.tokens))
     alike = all(one.tokens == longest.tokens for one in series)
     ticks: dict[str, Any] = theme.ticks(
-        longest.tokens if alike else tuple(str(t) for t in range(len(longest.tokens))), 48
+        longest.tokens if alike else tuple(str(t) for t in range(len(longest.tokens))), MOST_TICKS
     )
     figure.update_xaxes(**ticks, tickangle=-60, title="token")
     figure.update_yaxes(title=y_title, rangemode="tozero")
