@@ -42,6 +42,7 @@ def view_of(
         origin=tuple(member.label for member in members for _ in member.tokens) if len(members) > 1 else (),
         index=tuple(token for member in members for token in member.tokens), marked=marked,
         selected=selected, labels=labels, ways=choice.ways, glyphs=axes, plain=plain, stage=first.side.layer,
+        narrow=view.compare and not choice.together,
         note=_note(members, choice), name=f"cloud-{name}-{found.method}-{found.dims}d",
         facts=_facts(first, choice, found),
     )  # fmt: skip
@@ -142,6 +143,9 @@ def caption(choice: Choice, found: Cloud, ball: bool) -> str:
             r"$g = I + \mathrm{blockdiag}_h(U_h U_h^\top)$ over all heads $h$, $J$ the local map from the residual "
             "stream to the picture; dotted or faint, the same for $g = I$. All are enlarged alike."
         )
-    parts.append("A lasso, a box or a click marks tokens on every page." if choice.dims == 2 else
-                 "Tokens are marked in the 2-D picture.")  # fmt: skip
+    parts.append(
+        "A click marks a token on every page, with shift another; lasso and box are in the figure's toolbar."
+        if choice.dims == 2
+        else "Tokens are marked in the 2-D picture."
+    )
     return " ".join(parts)

@@ -26,6 +26,9 @@ BALLS = {"none": "none", "unit ball": "unit ball of g", "dual glyph": "dual ball
 OWN = {"stage": "Stage (blocks passed)", "kind": "Kind of token", "of": "Text or checkpoint"}
 """Colours besides the measures."""
 
+FEW = 200
+"""Tokens up to which all their ways are drawn at first."""
+
 TEXTS = 4
 """Other texts in one cloud, at most."""
 
@@ -62,8 +65,9 @@ def choose(view: View) -> Choice:
         colour = _pick("Colour", f"cloud-tint-{shown}", colours, usual, 220, colour_title)
         together = view.compare and _together(view)
         with st.popover("More"):
+            few = max(len(side.tokens) for side in view.sides) <= FEW
             ball = _pick("Ellipsoids", "cloud-ball", BALLS, "none", 330, BALLS.__getitem__)
-            ways = _pick("Ways through depth", "cloud-ways", ("all", "marked", "none"), "all", 330)
+            ways = _pick("Ways through depth", "cloud-ways", ("all", "marked", "none"), "all" if few else "marked", 330)
             labels = st.toggle("Token labels", value=True, key="cloud-labels", persist_state="session")
             neighbours = int(_number("Neighbours of UMAP", "cloud-near", 15, 2, 200, 1))
             min_dist = float(_number("Least distance of UMAP", "cloud-apart", 0.1, 0.0, 0.99, 0.05))

@@ -33,7 +33,7 @@ NEIGHBOURS = (1, 2, 3, 5, 8)
 USUAL_RANGE = 10
 """Tokens of a text in the matrix, unless more are asked for."""
 
-MOST_RANGE = 48
+MOST_RANGE = 32
 """Tokens that the matrix can hold: the pairs are quadratic in them."""
 
 

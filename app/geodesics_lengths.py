@@ -98,6 +98,7 @@ class Way:
     geodesic: np.ndarray | None = None  # (n, D)
     graph: np.ndarray | None = None  # (k, D), from token to token
     passed: tuple[int, ...] = ()  # tokens of the graph path
+    neighbours: int = 0  # to which the graph joins each token: as many as asked for, or more until there is a path
     error: float = 0.0  # of the true length
     drift: float = 0.0  # of the geodesic's speed, relative
     steps: int = 0
@@ -135,6 +136,9 @@ def way(
         return Way(dict.fromkeys(("euclid", "chord", "true", "graph"), 0.0), straight)
     near = _near(places, first, second)
     graph = graph_lengths(g, places[near], neighbours)
+    while not graph.path(0, 1):  # the nearest of many tokens may be islands
+        neighbours *= 2
+        graph = graph_lengths(g, places[near], neighbours)
     nodes, bound = graph.path(0, 1), float(graph.lengths[0, 1])
     found = connect(g, x, y, samples=SAMPLES, shot=False)
     if bound < found.length * (1 - SHORTER):  # another way is shorter: the geodesic found is not the shortest one
@@ -142,8 +146,9 @@ def way(
         found = better if better.converged and better.length < found.length else found
     lengths |= {"true": _length(found), "graph": bound}
     return Way(
-        lengths, straight, _numbers(found.points), _numbers(places[near][nodes]) if nodes else None,
-        tuple(int(near[node]) for node in nodes), found.error, found.speed_drift, found.steps, found.why,
+        lengths, straight, _numbers(found.points), _numbers(places[near][nodes]),
+        tuple(int(near[node]) for node in nodes), neighbours, found.error, found.speed_drift,
+        found.steps, found.why,
     )  # fmt: skip
 
 

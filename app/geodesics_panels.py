@@ -59,10 +59,10 @@ def caption(side: Side, choice: Choice, found: Way) -> str:
             f"{choice.token}, to where the other token's coordinates lie in it; what is outside of the slice stays."
         )
     if len(found.passed) > 2:
-        text += f" The graph path passes tokens {', '.join(map(str, found.passed))}."
+        text += f" The graph path passes tokens {', '.join(map(str, found.passed))}"
     elif found.passed:
-        text += " The graph path is the direct edge."
-    return text
+        text += " The graph path is the direct edge"
+    return text + (f"; each token is joined to its {found.neighbours} nearest." if found.passed else "")
 
 
 def cards(side: Side, choice: Choice, found: Way) -> None:

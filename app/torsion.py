@@ -22,6 +22,12 @@ DRAWN = {"turned": "turned into view", "exact": "exact projection"}
 ARROW = 4.5
 """Length of the longest arrow, in radii of the unit sphere."""
 
+LEAST_ARROW, LEAST_RADIUS = 0.15, 0.03
+"""Of arrows and planes, in diagonals of the scene's box: in a crowd the glyphs are small."""
+
+IN_A_CROWD = 12
+"""Tokens whose planes are drawn where there are too many for all."""
+
 MOST_CORNERS = 8
 """Tokens that a loop may pass."""
 
@@ -91,7 +97,7 @@ def value_views(view: View, how: str, size: float, labels: bool) -> tuple[list[E
         planes = side.derived(value_planes, layer=side.layer, head=side.head)
         tokens = most_turned(planes.angles, view.token)
         drawn = planes.into_view() if how == "turned" else planes
-        radius = SPREAD * picture.field.stage.scale
+        radius = max(SPREAD * picture.field.stage.scale, LEAST_RADIUS * extent(picture))
         curves = plane_curves(drawn, picture.field.centres, radius, tokens)
         shown.append(replace(picture, curves=curves, name=f"torsion-{side.name}", title=f"{picture.title}"))
         counts.append((len(tokens), len(planes.angles)))
@@ -104,13 +110,13 @@ def most_turned(angles: np.ndarray, selected: int) -> np.ndarray:
         return np.arange(len(angles))
     largest = np.nan_to_num(angles.max(1), nan=-1.0)
     order = np.argsort(-largest, kind="stable")
-    return np.sort(np.unique([selected, *order[: LABELLED - 1]]))
+    return np.sort(np.unique([selected, *order[: IN_A_CROWD - 1]]))
 
 
-def carried_loop(side: Side, choice: Choice) -> Loop:
-    """The chosen loop of one side, cached."""
+def carried_loop(side: Side, choice: Choice, tokens: tuple[int, ...]) -> Loop:
+    """A loop of one side with the vector carried around it, cached."""
     return side.of_model(
-        carried, layer=side.layer, head=side.head, reading=choice.reading, tokens=choice.tokens, vector=choice.vector
+        carried, layer=side.layer, head=side.head, reading=choice.reading, tokens=tokens, vector=choice.vector
     )  # fmt: skip
 
 
@@ -121,7 +127,18 @@ def other_loop(side: Side, choice: Choice, tokens: tuple[int, ...]) -> Loop:
     )  # fmt: skip
 
 
-def loop_curves(seen: Scene, choice: Choice, loop: Loop, scale: float) -> tuple[Curve, ...]:
+def arrow_length(picture: EllipsoidView) -> float:
+    """Of the longest arrow, in the units of the axes."""
+    return max(ARROW * picture.field.stage.scale, LEAST_ARROW * extent(picture))
+
+
+def extent(picture: EllipsoidView) -> float:
+    """The diagonal of the scene's box."""
+    low, high = picture.box
+    return float(np.linalg.norm(high - low))
+
+
+def loop_curves(seen: Scene, choice: Choice, loop: Loop, length: float) -> tuple[Curve, ...]:
     """The loop, and the vector at its stations, in the coordinates of the picture."""
     assert loop.stations is not None and loop.vectors is not None
     drawn = Carried(
@@ -129,7 +146,7 @@ def loop_curves(seen: Scene, choice: Choice, loop: Loop, scale: float) -> tuple[
         choice.vector == SIGNED,
     )  # fmt: skip
     finite = all(np.isfinite(part).all() for part in (drawn.places, drawn.vectors, *drawn.loop))
-    return carried_curves(drawn, ARROW * scale) if finite else ()
+    return carried_curves(drawn, length) if finite else ()
 
 
 def in_view(seen: Scene, loop: Loop) -> float:

@@ -19,6 +19,7 @@ from app.torsion import (
     MOST_NEIGHBOURS,
     SIGNED,
     Choice,
+    arrow_length,
     carried_loop,
     choose_loop,
     in_view,
@@ -54,7 +55,7 @@ def loops(view: View) -> None:
 def draw_loop(view: View, choice: Choice) -> None:
     """The picture of each side with its cards."""
     with st.spinner("Carrying a vector around the loop"):
-        found = [carried_loop(side, choice) for side in view.sides]
+        found = [carried_loop(side, choice, choice.tokens) for side in view.sides]
     seen = scenes(view, choice.reading, choice.tokens[0])
     pictures = drawn(view, choice.reading, seen, choice.size, choice.labels)
     for column, side, picture, one, loop in zip(
@@ -62,7 +63,7 @@ def draw_loop(view: View, choice: Choice) -> None:
     ):
         with column:
             title = f"{side.title}: {place(side, choice.reading)}, loop {label(choice.tokens)}"
-            curves = loop_curves(one, choice, loop, picture.field.stage.scale)
+            curves = loop_curves(one, choice, loop, arrow_length(picture))
             shown = replace(picture, curves=curves, title=title, name=f"loop-{side.name}", selected=choice.tokens[0])
             key = f"loops-{side.name}"
             ellipsoid_field(shown, key=key, height=560)
@@ -132,7 +133,8 @@ def table_of_loops(view: View, choice: Choice) -> None:
     rows, bar, todo = [], st.progress(0.0, "Loops"), len(asked) * len(view.sides)
     for side in view.sides:
         for tokens_ in asked:
-            rows.append(_row(side, choice, tokens_, other_loop(side, choice, tokens_)))
+            found = (carried_loop if tokens_ == choice.tokens else other_loop)(side, choice, tokens_)
+            rows.append(_row(side, tokens_, found))
             bar.progress(len(rows) / todo, f"Loops: {len(rows)} of {todo}")
     bar.empty()
     made = pd.DataFrame(rows)
@@ -144,7 +146,7 @@ def table_of_loops(view: View, choice: Choice) -> None:
     )
 
 
-def _row(side: Side, choice: Choice, tokens_: tuple[int, ...], loop: Loop) -> dict[str, object]:
+def _row(side: Side, tokens_: tuple[int, ...], loop: Loop) -> dict[str, object]:
     angles_ = [*np.degrees(loop.angles[:3]), np.nan, np.nan, np.nan][:3]
     return {
         "side": side.name, "loop": label(tokens_), "text": " → ".join(side.tokens[token] for token in tokens_),

@@ -35,13 +35,15 @@ def draw(
 
 def mark(members: list[Member], event: Any, key: str) -> None:
     """Mark the tokens of a selection, once: a chart keeps its selection, and what is later cleared must stay so."""
-    points = event["selection"]["points"] if event else []
+    selection = event["selection"] if event else {"points": []}
     known = [token if member.own else -1 for member in members for token in member.tokens]
-    tokens = tuple(sorted({known[place_of(point)] for point in points if place_of(point) >= 0} - {-1}))
-    if tokens and st.session_state.get(f"{key}-marked") != tokens:
-        st.session_state[f"{key}-marked"] = tokens
+    places = {place_of(point) for point in selection["points"]} - {-1}
+    tokens = {known[place] for place in places} - {-1}
+    drawn = repr((sorted(tokens), selection.get("lasso"), selection.get("box")))  # no two hands draw one lasso
+    if tokens and st.session_state.get(f"{key}-marked") != drawn:
+        st.session_state[f"{key}-marked"] = drawn
         widgets.mark(tokens)
-    if not points:
+    if not tokens:
         st.session_state.pop(f"{key}-marked", None)
 
 

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from app import cloud_fit, uploads
 from app.figures import cloud_view, clouds
 from app.figures.cloud_player import frames_between
-from app.figures.cloud_traces import moving
+from app.figures.cloud_traces import TOLD, moving
 from app.figures.cloud_view import CloudView
 from app.token_kinds import kinds
 from fbt_core.checkpoints import native
@@ -116,7 +116,7 @@ def test_two_checkpoints_of_one_text_share_an_aligned_cloud() -> None:
     test = opened("cloud", a="demo:riemannian", b="demo:dictionary", match="depth", **{"cloud-together": "true"})
     assert complaints(test) == []
     (chart,) = charts(test)
-    said = chart["layout"]["title"]["subtitle"]["text"]
+    said = chart["layout"]["title"]["subtitle"]["text"].replace("<br>", " ")
     assert cloud_fit.ALIGNED in said and "% of A's scatter is not matched" in said
 
 
@@ -194,6 +194,13 @@ def test_the_message_of_many_tokens_stays_small() -> None:
     large = view(2, 30, 2000)
     assert frames_between([moving(large, at) for at in range(2)] * 15) == 0
     assert frames_between([moving(view(3), at) for at in range(4)]) > 2
+
+
+def test_hovering_tells_of_the_stage_unless_that_would_be_most_of_the_message() -> None:
+    small, large = (clouds.by_stage(view(2, 31, count)) for count in (8, TOLD // 31 + 1))
+    assert "enters block 5" in small.frames[5].data[0].hovertext[0]
+    assert large.frames[5].data[0].hovertext is None
+    assert list(large.data[-4].hovertext[:2]) == ["(0) t0", "(1) t1"]  # before the rings and what keeps the colour bar
 
 
 @pytest.mark.parametrize("dims", [2, 3])

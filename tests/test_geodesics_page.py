@@ -52,7 +52,8 @@ def small() -> Iterator[tuple[FiberBundleTransformer, Trace]]:
     """An untrained model with torsion of rank 2, and a trace of five tokens."""
     torch.manual_seed(1)
     sizes = {"vocab_size": 11, "width": 12, "layers": 2, "heads": 2, "feed_forward": 16, "metric_init": 2.0}
-    config = FiberBundleConfig(**sizes, transport="frame", torsion_rank=2)
+    smooth = {"kappa_max": 1e3}  # at its ceiling a field has a kink, which costs an integrator many steps
+    config = FiberBundleConfig(**sizes, **smooth, transport="frame", torsion_rank=2)
     model = FiberBundleTransformer(config).eval()
     with torch.no_grad():
         yield model, model.trace(torch.tensor([1, 5, 2, 7, 5]))
@@ -332,7 +333,7 @@ def test_no_phase_no_arrow() -> None:
 def test_few_of_many_tokens_have_planes_and_the_selected_is_one() -> None:
     angles = np.linspace(0, 1, 100)[:, None]
     kept = most_turned(angles, 0)
-    assert len(kept) == 40 and kept[0] == 0 and 99 in kept and 50 not in kept
+    assert len(kept) == 12 and kept[0] == 0 and 99 in kept and 50 not in kept
     np.testing.assert_array_equal(most_turned(angles[:7], 3), np.arange(7))
 
 
@@ -354,8 +355,8 @@ def test_heat_maps_keep_their_numbers_and_mark_the_head() -> None:
     heat = [trace for trace in made.data if isinstance(trace, go.Heatmap)]
     np.testing.assert_array_equal(heat[0].z, values)
     assert (heat[0].zmin, heat[0].zmax, heat[0].colorbar.title.text) == (0, 180.0, "degrees")
-    marks = [trace for trace in made.data if isinstance(trace, go.Scatter)]
-    assert all((mark.x[0], mark.y[0]) == (1, 2) for mark in marks)
+    frames = [(shape.x0, shape.x1, shape.y0, shape.y1, shape.xref) for shape in made.layout.shapes]
+    assert frames == [(0.5, 1.5, 1.5, 2.5, "x"), (0.5, 1.5, 1.5, 2.5, "x2")]
 
 
 # ---- loops ----
@@ -365,14 +366,14 @@ def test_heat_maps_keep_their_numbers_and_mark_the_head() -> None:
 def test_a_carried_vector_comes_back_as_the_holonomy_says(small: tuple, reading: str) -> None:
     model, trace = small
     found = torsion_numbers.carried(model, trace, layer=1, head=0, reading=reading, tokens=LOOP, vector="next")
-    assert found.why == "" and found.kept < 1e-5
-    assert 0 < found.turned <= found.largest + 1e-6  # no vector turns farther than the plane that turns most
+    assert found.why == "" and found.kept < 1e-4  # a step's tolerance is 1e-6
+    assert 0 < found.turned <= found.largest + 1e-4  # no vector turns farther than the plane that turns most
     np.testing.assert_allclose(found.stations[0], found.stations[-1])
     seen = geodesics_lengths.scene(model, trace, layer=1, head=0, reading=reading, token=LOOP[0])
     np.testing.assert_allclose(seen.project(found.stations), seen.field.centres[[*LOOP, LOOP[0]]], atol=1e-6)
     assert found.gauge < 1e-13
     turned = torsion_numbers.carried(model, trace, layer=1, head=0, reading=reading, tokens=LOOP, vector="turned")
-    assert turned.turned == pytest.approx(found.largest, abs=1e-5)
+    assert turned.turned == pytest.approx(found.largest, abs=1e-4)
 
 
 def test_the_reverse_of_a_loop_turns_as_much(small: tuple) -> None:
@@ -381,10 +382,10 @@ def test_the_reverse_of_a_loop_turns_as_much(small: tuple) -> None:
         torsion_numbers.loop_of(model, trace, layer=0, head=1, reading="block", tokens=tokens)
         for tokens in (LOOP, (1, 4, 3))
     )
-    np.testing.assert_allclose(there.angles, back.angles, atol=1e-5)
-    assert there.largest > 1e-4
+    np.testing.assert_allclose(there.angles, back.angles, atol=1e-4)
+    assert there.largest > 1e-3
     line = torsion_numbers.loop_of(model, trace, layer=0, head=1, reading="block", tokens=(1, 3))
-    assert line.largest < 1e-5  # out and back along one geodesic encloses nothing
+    assert line.largest < 1e-4  # out and back along one geodesic encloses nothing
 
 
 def test_small_angles_are_not_lost() -> None:

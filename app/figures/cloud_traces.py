@@ -185,6 +185,14 @@ def ring(view: CloudView, where: np.ndarray, colour: str, width: float, size: fl
     )  # fmt: skip
 
 
+def scale_keeper(view: CloudView) -> Any:
+    """A point that is nowhere, with a colour: without any the colour bar would go, and the frame would jump."""
+    return scatter(view)(
+        **xyz(np.full((1, view.dims), np.nan)), mode="markers", hoverinfo="skip", showlegend=False, name="scale",
+        marker={"color": [view.limits[0]], "coloraxis": "coloraxis"},
+    )  # fmt: skip
+
+
 def _some(points: np.ndarray) -> np.ndarray:
     """The points, or one that is nowhere: a trace without any would be drawn in a corner once it moves."""
     return points if points.size else np.full((1, points.shape[-1]), np.nan)

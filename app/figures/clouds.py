@@ -18,6 +18,7 @@ from app.figures.cloud_traces import (
     is_svg,
     moving,
     ring,
+    scale_keeper,
     scatter,
     size_of,
     told,
@@ -84,6 +85,7 @@ def _dressed(view: CloudView, figure: go.Figure, dark: bool) -> go.Figure:
     )  # fmt: skip
     if not view.names:
         least, most = view.limits
+        figure.add_trace(scale_keeper(view))
         figure.update_layout(coloraxis={
             "colorscale": theme.SEQUENTIAL, "cmin": least, "cmax": most if most > least else least + 1,
             "colorbar": {"title": {"text": theme.label(view.value_title), "side": "right"}, "thickness": 12, "len": 0.8,

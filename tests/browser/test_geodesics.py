@@ -26,6 +26,13 @@ def scenes(screen: Screen, count: int) -> list[Locator]:
     return [found.nth(place) for place in range(count)]
 
 
+def cards(screen: Screen, count: int) -> Locator:
+    """The numbers on the cards of the page, all there."""
+    found = screen.page.get_by_test_id("stMetricValue")
+    expect(found).to_have_count(count)
+    return found
+
+
 def pick(screen: Screen, name: str, option: re.Pattern[str]) -> None:
     """Choose in a select box of the page."""
     screen.page.get_by_test_id("stMain").get_by_role("combobox", name=re.compile(name)).click()
@@ -62,18 +69,20 @@ def test_the_lines_are_vectors_in_the_svg_and_named(screen: Screen, tmp_path: Pa
 def test_another_end_draws_another_way_and_a_link_opens_it(new_screen: Callable[..., Screen]) -> None:
     first = new_screen()
     (canvas,) = scenes(first.open("geodesics", text=TEXT, a=FAST, layer=3, token=2), 1)
-    count, before = updates(canvas), first.page.get_by_test_id("stMetricValue").all_inner_texts()
+    numbers = cards(first, 4)
+    count, before = updates(canvas), numbers.all_inner_texts()
     pick(first, "To token", re.compile(r"^\(4\)"))
     wait_for_update(canvas, count)
-    after = first.page.get_by_test_id("stMetricValue").all_inner_texts()
-    assert len(before) == len(after) == 4 and before != after
+    expect(numbers.first).not_to_have_text(before[0])
+    first.settle()
+    after = cards(first, 4).all_inner_texts()
     euclid, chord, true, graph = map(float, after)
     assert 0 < euclid <= true <= graph * (1 + 1e-4) and chord > 0
     second = new_screen()
     second.page.goto(first.page.url)
     second.settle()
     scenes(second, 1)
-    assert second.page.get_by_test_id("stMetricValue").all_inner_texts() == after
+    expect(second.page.get_by_test_id("stMetricValue")).to_have_text(after)
 
 
 def test_matrices_and_attention_stand_below(screen: Screen) -> None:
@@ -103,13 +112,18 @@ def test_planes_have_arrows_and_a_loop_has_stations(screen: Screen) -> None:
     planes, loop = scenes(screen.open("torsion", text="the old sailor near", a="demo:riemannian", layer=2), 2)
     expect(planes).to_have_attribute("data-curves", "10")  # a circle and an arrow for each of five tokens
     expect(loop).to_have_attribute("data-curves", "7")  # three geodesics, the start, two stations, the end
-    values = screen.page.get_by_test_id("stMetricValue").all_inner_texts()
+    values = cards(screen, 3).all_inner_texts()
     assert values[0].endswith("°") and values[1].endswith("°")
     assert float(values[2]) < 1e-13  # FiberTransport's holonomy is rounding
 
 
 def test_a_longer_loop_is_chosen_and_carried(screen: Screen) -> None:
     _, loop = scenes(screen.open("torsion", text="the old sailor near", a="demo:riemannian", layer=2), 2)
+    cards(screen, 3)
+    expect(
+        screen.page.get_by_test_id("stDataFrame")
+    ).to_be_visible()  # the last thing on the page: a rerun shuts a menu
+    screen.settle()
     count = updates(loop)
     box = screen.page.get_by_test_id("stMain").get_by_test_id("stMultiSelect")
     box.locator("input").click()
