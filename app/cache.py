@@ -265,7 +265,7 @@ def geometry(request: Request, name: str, **options: Hashable) -> Reading:
     return _reading(request, "model", name, _sorted(options), compute)
 
 
-@st.cache_resource(max_entries=96, show_spinner=False)
+@st.cache_resource(max_entries=192, show_spinner=False)
 def _kept(of: Hashable, name: str, options: Options, _compute: Callable[[], Any]) -> Any:
     with HEAVY, torch.no_grad():
         return _compute()

@@ -136,6 +136,8 @@ def caption(choice: Choice, found: Cloud, ball: bool) -> str:
         parts.append(
             f"Colour: {token_measures.caption(choice.colour)} Of the block that the stage enters; grey after the last."
         )
+    if choice.ways != "none" and choice.shown == "depth":
+        parts.append("Lines: ways through depth, from the small square, where a token enters the first block.")
     if ball:
         drawn = r"J g J^\top" if choice.ball == "dual glyph" else r"J g^{-1} J^\top"
         parts.append(
@@ -144,7 +146,7 @@ def caption(choice: Choice, found: Cloud, ball: bool) -> str:
             "stream to the picture; dotted or faint, the same for $g = I$. All are enlarged alike."
         )
     parts.append(
-        "A click marks a token on every page, with shift another; lasso and box are in the figure's toolbar."
+        "A click marks a token on every page, the next one more; lasso and box, in the figure's toolbar, mark anew."
         if choice.dims == 2
         else "Tokens are marked in the 2-D picture."
     )

@@ -17,8 +17,8 @@ from fbt_core.measures.geometry import SHARED_LABEL
 
 T = TypeVar("T")
 
-SHORT = {"block": "a head's block of the stream", "key": "a head's keys, pulled back", "whole": "the whole stream"}
-"""Names of the readings for the chooser."""
+SHORT = {"block": "block of the head", "key": "key space of the head", "whole": "whole stream"}
+"""Names of the readings for the chooser: those of the Geodesics page."""
 
 ALL_AT_ONCE = "The whole stream, and a source that lives on it, have one metric for all heads at once."
 

@@ -22,6 +22,8 @@ SIGNS = (
     "Blue: negative, as of a saddle; red: positive, as of a sphere. The framed cell is the sidebar's layer and token."
 )
 
+MARKED = " Coloured names: marked tokens."
+
 
 def draw(view: View, choice: Choice, found: list[Curved]) -> None:
     """Proxy, scalar curvature, extreme sectional curvature and its uncertainty over tokens and layers."""
@@ -40,7 +42,7 @@ def draw(view: View, choice: Choice, found: list[Curved]) -> None:
         ]  # fmt: skip
         place = one.place, min(view.token, len(one.side.tokens) - 1)
         figure = maps(panels, f"Curvature by layer and token · {one.side.title}", one.side.tokens, one.layers,
-                      place)  # fmt: skip
+                      place, view.marked)  # fmt: skip
         over = "mean over the heads" if len(one.heads) > 1 else one.where
         lost = sum(int((~np.isfinite(panel.values)).sum()) for panel in panels)
         told = [over, "signed log colours" if choice.log else ""]
@@ -49,7 +51,7 @@ def draw(view: View, choice: Choice, found: list[Curved]) -> None:
         with column:
             widgets.show(
                 figure, lambda one=one: table(one), f"maps-{one.side.name}",
-                SIGNS + " The same colour scales on both sides." * (len(found) > 1),
+                SIGNS + MARKED * bool(view.marked) + " The same colour scales on both sides." * (len(found) > 1),
                 f"curvature-maps-{one.side.name}",
             )  # fmt: skip
             widgets.remarks(list(one.notes))
@@ -77,7 +79,7 @@ def difference(view: View, choice: Choice, found: list[Curved]) -> None:
         for name, (title, unit) in named.items()
     ]  # fmt: skip
     place = found[0].place, view.token
-    figure = maps(panels, "B − A by layer and token", view.a.tokens, found[0].layers, place)
+    figure = maps(panels, "B − A by layer and token", view.a.tokens, found[0].layers, place, view.marked)
     over = "mean over the heads" if len(found[0].heads) > 1 else f"A {found[0].where}, B {found[1].where}"
     told = joined([over, "signed log colours" if choice.log else ""])
     figures.tell(figure, [told], view.what_if, room=28)

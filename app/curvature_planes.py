@@ -13,17 +13,26 @@ from app.figures.curvature import bound, tell
 from app.figures.curvature_planes import Family, planes
 from app.figures.signed_log import scale_of
 from app.view import View
+from fbt_core.geometry.model_field import field_unavailable
 
 
 def draw(view: View, choice: Choice, found: list[Curved]) -> None:
     """Sectional curvature of the planes that matter beside the random ones, in the sidebar's layer and head."""
     drawn = {one.side.name: families(*_here(one), dimension(one, choice)) for one in found}
+    for one in found:
+        if not drawn[one.side.name]:
+            why = one.side.block.unavailable("riemannian") or one.side.of_model(field_unavailable, layer=one.side.layer)
+            why = why or "no plane has a finite curvature"
+            st.info(widgets.plain(f"{one.side.title}: no curvature by plane here: {why}."))
+    found = [one for one in found if drawn[one.side.name]]
+    if not found:
+        return
     every = [part for several in drawn.values() for family in several.values() for part in family.drawn]
     scale, room = scale_of(every, choice.log), bound(every)
     for column, one in zip(st.columns(len(found)), found, strict=True):
         figure = planes(
             drawn[one.side.name], f"Sectional curvature by plane · {one.side.title}", one.side.tokens,
-            axis("sectional curvature K"), scale, room,
+            axis("sectional curvature K"), scale, room, view.marked,
         )  # fmt: skip
         told = joined(
             [

@@ -21,6 +21,12 @@ ASKED = 15_000
 CELLS = {"coarse": 17, "fine": 33, "finest": 65}
 """Cells of the longer side of the picture."""
 
+KINK = (
+    "A sharp edge in the colours is where $\\lVert U \\rVert_F^2$ meets its ceiling: there $g$ has a kink, and the "
+    "curvature jumps. "
+)
+"""Of a MetricNet, whose ceiling is hard."""
+
 WHOLE = 0.9995
 """Of the way to the other tokens: from here on the slice is said to hold all of it."""
 
@@ -80,7 +86,8 @@ def draw(view: View, choice: Choice) -> None:
 
 def _panel(side: Side, cut: Cut, field: SliceField, plane: Plane, top: float, low: float, width: int) -> None:
     row = QUANTITIES[cut.quantity]
-    head = f", head {side.head}" if field_heads(side.trace, cut.reading) is not None else ", whole stream"
+    shared = "the stream's metric" if side.trace.source == "fisher" else "whole stream"
+    head = f", head {side.head}" if field_heads(side.trace, cut.reading) is not None else f", {shared}"
     figure = fields.slice_figure(
         field, f"{row.title} · {side.title}", f"{row.title} ({row.unit})", top, 0.0 if row.signed else low,
         width,
@@ -88,12 +95,15 @@ def _panel(side: Side, cut: Cut, field: SliceField, plane: Plane, top: float, lo
     sampled = f"{cut.planes} random planes a cell" if (field.error > 0).any() else "exact in each cell"
     told = [f"layer {side.layer}{head}; {field.values.shape[1]} × {field.values.shape[0]} cells, {sampled}"]
     if plane.inside < WHOLE:
-        told.append(f"plane in token 1's slice, which holds {plane.inside:.0%} of the way to the others (squared)")
+        told.append(
+            f"plane in token 1's slice, which holds {100 * plane.inside:.0f} % of the way to the others (squared)"
+        )
     tell(figure, told, side.what_if)
     caption = (
         f"${row.symbol}$: {row.meaning} Ellipses: the unit ball $v^\\top h v \\le 1$ of the metric $h$ that the plane "
         "has, short where distance is expensive, inside that of $g = I$ (dotted). "
     )
+    caption += KINK if row.signed and side.trace.source != "fisher" else ""
     caption += (
         "The plane holds all three tokens as they are." if plane.inside >= WHOLE else
         "The other two tokens stand where their coordinates in the slice are; what of them lies outside it stays that "

@@ -77,14 +77,14 @@ def _sign(found: Curved) -> str:
     error = np.zeros_like(scalar) if found.exact else found.parts["scalar_error"]
     good = np.isfinite(scalar)
     share = float((scalar[good] < 0).mean())
-    where = f"is, at {share:.0%} of" if share else "is at none of"
+    where = f"is, at {100 * share:.0f} % of" if share else "is at none of"
     told = f"Ω is never negative; the scalar curvature {where} {good.sum():,} points."
     spread = float(scalar[good].std())
     noise = float(np.median(error[good])) / spread if spread > 0 else 0.0
     if noise > NOISY:
         told += (
-            f" Its standard error is typically {noise:.0%} of its spread over points: take more planes before you "
-            "conclude anything."
+            f" Its standard error is typically {100 * noise:.0f} % of its spread over points: take more planes before "
+            "you conclude anything."
         )
     return told
 

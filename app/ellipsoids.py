@@ -184,10 +184,11 @@ def _coloured(side: Side, choice: Choice) -> tuple[np.ndarray, tuple[float, floa
 
 
 def _by_layer(side: Side, choice: Choice, name: str) -> np.ndarray:
-    """(layer, L): a measure of this side's head, or its mean over heads for the residual stream."""
+    """(layer, L): a measure of this side's head, or its mean over heads, NaN without any, for the residual stream."""
     if SPACES[choice.space].per_head:
         return side.reading(name, head=side.head).values[:, 0]
-    return side.reading(name).values.mean(1)
+    values = side.reading(name).values
+    return values.mean(1) if values.shape[1] else np.full((len(values), values.shape[2]), np.nan)
 
 
 def caption(choice: Choice, field: EllipsoidField, whole: bool = False) -> str:

@@ -106,8 +106,9 @@ def scenes(view: View, reading: str, token: int) -> list[Scene]:
 def drawn(view: View, reading: str, found: list[Scene], size: float, labels: bool) -> list[EllipsoidView]:
     """The ellipsoids of every side's scene, on one scale of sizes and one of colours."""
     colour = "anisotropy" if any(side.has_metric for side in view.sides) else token_measures.usual(view)
+    whole = reading == WHOLE or any(ellipsoids.unavailable(side, "queries") for side in view.sides)
     asked = ellipsoids.Choice(
-        "residual" if reading == WHOLE else "queries", "metric frame", False, "shared PCA", colour,
+        "residual" if whole else "queries", "metric frame", False, "shared PCA", colour,
         False, size, labels, False,
     )  # fmt: skip
     sides = tuple(

@@ -131,12 +131,15 @@ def way(
     places = in_slice(g, tokens, tokens[first])
     x, y = places[first], places[second]
     straight = _numbers(torch.stack([x, y]))
+    if not np.isfinite(straight).all():
+        nothing = dict.fromkeys(("euclid", "chord", "true", "graph"), float("nan"))
+        return Way(nothing, straight, why="one of the two tokens is not finite")
     lengths = {"euclid": float(coordinates(g, y - x).norm()), "chord": chord(g, x, y)}
     if first == second:
         return Way(dict.fromkeys(("euclid", "chord", "true", "graph"), 0.0), straight)
     near = _near(places, first, second)
     graph = graph_lengths(g, places[near], neighbours)
-    while not graph.path(0, 1):  # the nearest of many tokens may be islands
+    while not graph.path(0, 1) and neighbours < len(near):  # the nearest of many tokens may be islands
         neighbours *= 2
         graph = graph_lengths(g, places[near], neighbours)
     nodes, bound = graph.path(0, 1), float(graph.lengths[0, 1])

@@ -47,6 +47,11 @@ def loops(view: View) -> None:
         if len(choice.tokens) < 2:
             st.info("Choose two tokens or more; with two, the way back is the way there, and nothing is turned.")
             return
+        lost = [side for side in view.sides if not side.block.residual_in[list(choice.tokens)].isfinite().all()]
+        for side in lost:
+            st.info(f"{widgets.plain(side.title)}: in layer {side.layer} a token of the loop is not finite.")
+        if lost:
+            return
         tell_missing(view, choice.reading, choice.tokens[0])
         draw_loop(view, choice)
         table_of_loops(view, choice)
@@ -101,15 +106,15 @@ def cards(side: Side, choice: Choice, loop: Loop) -> None:
         )  # fmt: skip
         gauge = "no torsion" if np.isnan(loop.gauge) else f"{loop.gauge:.1e}"
         st.metric(
-            "FiberTransport", gauge, width="content",
-            help="The largest entry of its holonomy less the identity, dimensionless: rounding.",
+            "FiberTransport's max |M − I|", gauge, width="content",
+            help="The largest entry of its holonomy M less the identity, dimensionless: rounding.",
         )  # fmt: skip
     several = ", ".join(f"{np.degrees(angle):.3g}°" for angle in loop.angles[:6])
-    more = ", ..." if len(loop.angles) > 6 else ""
+    end = " and smaller ones." if len(loop.angles) > 6 else "."
     trust = f":orange[Not to be trusted: {widgets.plain(loop.why)}.] " if loop.why else ""
     why = "" if np.isnan(loop.gauge) else WHY_ZERO
     st.caption(
-        f"{trust}Length of the loop: {loop.length:.5g} {unit(choice.reading)}. Angles of all planes: {several}{more}. "
+        f"{trust}Length of the loop: {loop.length:.5g} {unit(choice.reading)}. Angles of all planes: {several}{end} "
         f"Error of an angle: about {np.degrees(loop.error):.1e}°; the vector's length changed by at most "
         f"{loop.kept:.1e} of itself. {why}"
     )

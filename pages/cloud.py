@@ -34,7 +34,11 @@ def draw(
 
 
 def mark(members: list[Member], event: Any, key: str) -> None:
-    """Mark the tokens of a selection, once: a chart keeps its selection, and what is later cleared must stay so."""
+    """Mark the tokens of a selection, once: a chart keeps its selection, and what is later cleared must stay so.
+
+    A click adds to what is marked: the chart is drawn anew after each, and so knows of none before. Lasso and box mark
+    what they hold, and nothing else.
+    """
     selection = event["selection"] if event else {"points": []}
     known = [token if member.own else -1 for member in members for token in member.tokens]
     places = {place_of(point) for point in selection["points"]} - {-1}
@@ -42,7 +46,8 @@ def mark(members: list[Member], event: Any, key: str) -> None:
     drawn = repr((sorted(tokens), selection.get("lasso"), selection.get("box")))  # no two hands draw one lasso
     if tokens and st.session_state.get(f"{key}-marked") != drawn:
         st.session_state[f"{key}-marked"] = drawn
-        widgets.mark(tokens)
+        clicked = not (selection.get("lasso") or selection.get("box"))
+        widgets.mark({*tokens, *st.session_state["run"].marks} if clicked else tokens)
     if not tokens:
         st.session_state.pop(f"{key}-marked", None)
 

@@ -250,7 +250,7 @@ def test_the_sentence_says_what_the_numbers_do() -> None:
     answer, numbers = following(one, omega - 0.9)
     assert "closely follows the scalar curvature, but points the wrong way about how strongly" in answer
     share = (omega < 0.9).mean()
-    assert f"negative; the scalar curvature is, at {share:.0%} of {omega.size} points" in numbers
+    assert f"negative; the scalar curvature is, at {100 * share:.0f} % of {omega.size} points" in numbers
     assert "Spearman's ρ of Ω with S is 1.00" in numbers
 
 
@@ -363,16 +363,16 @@ def test_unequal_sides_say_why_there_is_no_difference() -> None:
     assert any("No difference between A and B: A has 2 layers, B 3" in caption.value for caption in test.caption)
 
 
-@pytest.mark.parametrize("reading", ["a head's keys, pulled back", "the whole stream"])
+@pytest.mark.parametrize("reading", ["key space of the head", "whole stream"])
 def test_every_reading_draws(reading: str) -> None:
     test = opened("curvature", a="demo:riemannian", text=TEXT)
-    test.selectbox(key="reading").set_value({"the whole stream": "whole"}.get(reading, "key")).run()
+    test.selectbox(key="reading").set_value({"whole stream": "whole"}.get(reading, "key")).run()
     assert complaints(test) == []
     titles = shown(test)
     spec = json.loads(test.get("plotly_chart")[titles.index("Scalar curvature · A · riemannian")].proto.spec)
     told = spec["layout"]["title"]["subtitle"]["text"]
-    assert ("whole stream" in told) is (reading == "the whole stream")
-    assert ("token 1's slice" in told) is (reading != "the whole stream")
+    assert ("whole stream" in told) is (reading == "whole stream")
+    assert ("token 1's slice" in told) is (reading != "whole stream")
 
 
 def test_what_was_chosen_otherwise_than_trained_stands_on_every_figure() -> None:

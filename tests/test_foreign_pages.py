@@ -20,7 +20,7 @@ from tests.test_pages import ENTRY, complaints
 
 WORDS = ["<pad>", "</s>", "[UNK]", *"the capital of France is Paris a large city old sailor near ships sings".split()]
 TEXT = "the capital of France is Paris"
-PAGES = ("overview", "ellipsoids", "attention", "depth")
+PAGES = ("overview", "ellipsoids", "attention", "depth", "curvature", "geodesics", "torsion", "cloud")
 
 
 def build(name: str) -> Any:
@@ -46,6 +46,12 @@ def build(name: str) -> Any:
                 vocab_size=vocabulary, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,
                 num_key_value_heads=2, head_dim=8, num_local_experts=2, num_experts_per_tok=1, sliding_window=3,
             ))  # fmt: skip
+        case "jamba":
+            return hf.JambaForCausalLM(hf.JambaConfig(
+                vocab_size=vocabulary, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=2, attn_layer_period=2, attn_layer_offset=1, num_experts=1, num_experts_per_tok=1,
+                mamba_d_state=4, mamba_d_conv=2, mamba_dt_rank=4,
+            ))  # fmt: skip
         case "bloom":
             return hf.BloomForCausalLM(hf.BloomConfig(vocab_size=vocabulary, hidden_size=16, n_layer=2, n_head=2))
         case _:
@@ -55,7 +61,7 @@ def build(name: str) -> Any:
             ))  # fmt: skip
 
 
-KINDS = ("t5", "mamba", "vit", "sinks", "bloom", "llama", "ids")
+KINDS = ("t5", "mamba", "jamba", "vit", "sinks", "bloom", "llama", "ids")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,7 +119,7 @@ def test_every_page_opens(page: str, kind: str, references: dict[str, str]) -> N
     test = opened(page, references[kind], text=text)
     assert complaints(test) == []
     assert len(test.header) == 1 and len(test.main) > 1
-    if kind != "mamba":
+    if kind not in ("mamba", "jamba"):  # whose first layer has no attention
         assert not test.main.info or "with" in said(test)
 
 
@@ -125,6 +131,13 @@ def test_every_page_opens_with_a_metric(page: str, references: dict[str, str]) -
     assert f"{label}, normalised to mean tr K = 1 a layer; the model was not trained with it" in said(test)
     drawn = [str(element.proto) for kind in ("bidi_component", "plotly_chart") for element in test.get(kind)]
     assert any(label in element for element in drawn)
+
+
+@pytest.mark.parametrize("source", ["fisher", "causal"])
+def test_a_layer_without_attention_has_no_curvature_by_plane(source: str, references: dict[str, str]) -> None:
+    test = opened("curvature", references["jamba"], source=source, layer="0")
+    assert complaints(test) == []
+    assert "no curvature by plane here: layer 0 has no attention" in said(test)
 
 
 def test_a_residual_figure_says_nothing_of_a_metric_that_it_does_not_read(references: dict[str, str]) -> None:

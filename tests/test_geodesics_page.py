@@ -195,6 +195,17 @@ def test_a_row_has_the_lengths_of_the_ways(small: tuple) -> None:
     assert all(len(values) == 0 for values in empty.values())
 
 
+def test_a_token_that_is_not_finite_has_no_ways(small: tuple) -> None:
+    model, trace = small
+    stream = trace.layers[0].residual_in.clone()
+    stream[2] = torch.nan
+    lost = replace(trace, layers=(replace(trace.layers[0], residual_in=stream), *trace.layers[1:]))
+    for reading in geodesics_lengths.READINGS:
+        found = geodesics_lengths.way(model, lost, layer=0, head=0, reading=reading, first=0, second=2)
+        assert "not finite" in found.why and np.isnan(list(found.lengths.values())).all()
+        assert geodesics_lengths.way(model, lost, layer=0, head=0, reading=reading, first=0, second=3).why == ""
+
+
 # ---- attention by the true distance ----
 
 
@@ -325,6 +336,16 @@ def test_planes_have_circles_without_a_head_and_arcs_with_one() -> None:
     assert table_of_curves((circle, arc))["point"].max() == CIRCLE - 1
 
 
+def test_what_is_not_finite_has_no_plane() -> None:
+    pair = np.array([[[[1.0, 0, 0], [0, 0.5, 0]]], [[[np.nan, 0, 0], [0, 0, 1.0]]]])
+    upright = Planes(pair, np.ones((2, 1)), np.zeros((2, 1))).into_view()
+    np.testing.assert_allclose(upright.pairs[0, 0], [[1, 0, 0], [0, 1, 0]], atol=1e-12)
+    assert np.isnan(upright.pairs[1]).all()
+    assert {curve.points.tobytes() for curve in plane_curves(upright, np.zeros((2, 3)), 1.0, np.arange(2))} == {
+        curve.points.tobytes() for curve in plane_curves(upright, np.zeros((2, 3)), 1.0, np.arange(1))
+    }
+
+
 def test_no_phase_no_arrow() -> None:
     planes = Planes(np.eye(3)[None, None, :2], np.ones((1, 1)), np.full((1, 1), np.nan))
     assert [curve.arrow for curve in plane_curves(planes, np.zeros((1, 3)), 1.0, np.arange(1))] == [False]
@@ -447,6 +468,13 @@ def test_pages_compare_and_label_what_is_not_as_trained(page: str) -> None:
 @pytest.mark.parametrize("page", ["geodesics", "torsion"])
 def test_pages_bear_one_and_two_tokens(page: str, text: str) -> None:
     assert complaints(opened(page, text=text)) == []
+
+
+def test_another_loop_is_chosen_and_carried() -> None:
+    test = opened("torsion", a="demo:riemannian", text="the old sailor near")
+    test.multiselect(key="loop").set_value([1, 3, 4, 2]).run()
+    assert complaints(test) == []
+    assert "1 → 3 → 4 → 1" in test.dataframe[0].value["loop"].tolist()
 
 
 def test_the_page_says_what_the_model_says(stand_ins: Path) -> None:  # noqa: F811

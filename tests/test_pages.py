@@ -18,7 +18,7 @@ from fbt_core.model import FiberBundleTransformer
 from fbt_core.tokenizer import WordByteTokenizer
 
 ENTRY = Path(__file__).parent.parent / "streamlit_app.py"
-PAGES = ["overview", "ellipsoids", "attention", "depth", "glossary"]
+PAGES = ["overview", "ellipsoids", "attention", "depth", "curvature", "geodesics", "torsion", "cloud", "glossary"]
 WORDS = WordByteTokenizer("the old sailor near ships sings".split())
 
 KINDS = {

@@ -64,8 +64,8 @@ def groups(view: CloudView) -> list[tuple[str, list[int], dict[str, Any]]]:
     return [one for one in found if one[1]]
 
 
-SYMBOLS_3D = ("circle", "square", "diamond", "cross", "x", "circle-open", "square-open")
-"""Those that WebGL has."""
+SYMBOLS_3D = ("circle", "square", "diamond", "cross", "square-open", "diamond-open", "circle-open")
+"""Those that WebGL has, without its x: that is an emoji, an empty box where no font has it."""
 
 
 def moving(view: CloudView, at: int) -> Traces:
@@ -100,7 +100,7 @@ def traces(view: CloudView, moving: Traces, dark: bool) -> list[Any]:
     for name, chosen, marker in groups(view):
         now = next(rest)
         now = {"hovertext": [named(view, token) for token in chosen], **now}
-        words = {"text": [_flat(view, view.tokens[token]) for token in chosen], "textfont": {"size": 12}}
+        words = {"text": [_label(view, token) for token in chosen], "textfont": {"size": 12}}
         found.append(scatter(view)(
             **{key: value for key, value in now.items() if key != "marker"}, **(words if labelled else {}),
             mode="markers+text" if labelled else "markers", name=theme.label(name), customdata=chosen,
@@ -151,6 +151,18 @@ def ways(view: CloudView, dark: bool) -> list[Any]:
         )
         if tokens
     ]
+
+
+def starts(view: CloudView, dark: bool) -> list[Any]:
+    """A small square where each way begins: a line alone does not say which of its ends is the input."""
+    if view.ways == "none":
+        return []
+    every = range(len(view.tokens))
+    tokens = [token for token in every if view.ways == "all" or token in view.marked or token == view.selected]
+    return [scatter(view)(
+        **xyz(_some(view.positions[0, tokens])), mode="markers", hoverinfo="skip", showlegend=False, name="starts",
+        marker={"symbol": "square", "size": size_of(view, 4), "color": theme.MUTED[dark]},
+    )]  # fmt: skip
 
 
 WAY = {False: "rgba(90,94,110,0.35)", True: "rgba(190,194,210,0.35)"}
@@ -260,6 +272,12 @@ def named(view: CloudView, token: int) -> str:
     index = view.index[token] if view.index else token
     origin = [theme.label(view.origin[token])] if view.origin else []
     return "<br>".join([f"({index}) {theme.label(view.tokens[token])}", *origin])
+
+
+def _label(view: CloudView, token: int) -> str:
+    """A token beside its mark; beside its ring, where it has one."""
+    room = "\u2002" if token == view.selected or token in view.marked else ""
+    return f"{room}{_flat(view, view.tokens[token])}{room}"
 
 
 def _flat(view: CloudView, token: str) -> str:

@@ -21,6 +21,7 @@ from app.figures.cloud_traces import (
     scale_keeper,
     scatter,
     size_of,
+    starts,
     told,
     traces,
     ways,
@@ -37,7 +38,7 @@ LEGEND = 26
 def by_stage(view: CloudView, dark: bool = False) -> go.Figure:
     """The tokens at one stage, a slider over stages, and a play button. The frame holds all stages."""
     many = [moving(view, at) for at in range(len(view.stages))]
-    figure = go.Figure([*ways(view, dark), *traces(view, many[view.stage], dark)])
+    figure = go.Figure([*ways(view, dark), *starts(view, dark), *traces(view, many[view.stage], dark)])
     first = len(figure.data) - len(many[0])
     places = list(range(first, len(figure.data)))
     smooth = is_svg(view)

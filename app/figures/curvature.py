@@ -17,6 +17,9 @@ SYMBOLS = (
 )  # fmt: skip
 """One a layer, or one a range of layers where there are more."""
 
+SHADES = (0.2, 0.9)
+"""The part of the sequential scale that layers get: its ends are not seen on dark, and on light, ground."""
+
 MANY_POINTS = 4000
 """Above so many, points are drawn by WebGL and without error bars."""
 
@@ -64,7 +67,8 @@ def scatter(points: Points, title: str, x_title: str, y_title: str, shared: Axes
     """Each token of each layer and head as a point; a symbol and a colour a layer, or a range of layers."""
     figure = go.Figure()
     bands = _bands(len(points.layers))
-    shades = plotly.colors.sample_colorscale(theme.SEQUENTIAL, list(np.linspace(0, 0.9, len(bands))))
+    along = np.linspace(*SHADES, len(bands)) if len(bands) > 1 else [sum(SHADES) / 2]
+    shades = plotly.colors.sample_colorscale(theme.SEQUENTIAL, list(along))
     many = int(_good(points).sum()) > MANY_POINTS
     kind = go.Scattergl if many else go.Scatter
     for (low, high), shade, symbol in zip(bands, shades, SYMBOLS, strict=False):
@@ -77,7 +81,7 @@ def scatter(points: Points, title: str, x_title: str, y_title: str, shared: Axes
             x=points.proxy[places], y=shared.scale.places(truth), mode="markers", customdata=truth,
             name=first if first == last else f"{first}–{last}",
             marker={"symbol": symbol, "color": shade, "size": 5 if many else 8,
-                    "line": {"width": np.where(ringed, 2.5, 0.5), "color": np.where(ringed, theme.MARK, "#ffffff")}},
+                    "line": {"width": np.where(ringed, 1.6, 0.5), "color": np.where(ringed, theme.MARK, "#ffffff")}},
             text=[_told(points, *place) for place in at], **error,
             hovertemplate="%{text}<br>proxy %{x:.4g}<br>truth %{customdata:.4g}<extra></extra>",
         ))  # fmt: skip

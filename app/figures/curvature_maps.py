@@ -29,9 +29,11 @@ class Panel:
 
 
 def maps(
-    panels: list[Panel], title: str, tokens: tuple[str, ...], layers: tuple[str, ...], chosen: tuple[int, int]
-) -> go.Figure:
-    """Maps one below the other on one token axis; ``chosen`` is the (layer, token) that is framed in each."""
+    panels: list[Panel], title: str, tokens: tuple[str, ...], layers: tuple[str, ...], chosen: tuple[int, int],
+    marked: tuple[int, ...] = (),
+) -> go.Figure:  # fmt: skip
+    """Maps one below the other on one token axis; ``chosen`` is the (layer, token) that is framed in each, and of the
+    ``marked`` tokens the names are coloured."""
     each = max(96, min(21 * len(layers), 300))
     total = len(panels) * each + (len(panels) - 1) * BETWEEN
     titles = [theme.label(f"{panel.title} ({panel.unit})") for panel in panels]
@@ -55,7 +57,7 @@ def maps(
         tickmode="array", tickvals=ticks, ticktext=[layers[tick] for tick in ticks], title="layer", showgrid=False,
         range=[-0.5, len(layers) - 0.5],
     )  # fmt: skip
-    figure.update_xaxes(**theme.ticks(tokens, TICKS), tickangle=-60, showgrid=False)
+    figure.update_xaxes(**theme.ticks(tokens, TICKS, marked), autotickangles=theme.SLANT, showgrid=False)
     figure.update_xaxes(title="token", row=len(panels), col=1)
     longest = max(len(token) for token in tokens)
     below = 46 + min(7 * longest, 110)  # px that the slanted tokens need

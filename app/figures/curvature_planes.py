@@ -29,7 +29,13 @@ class Family:
 
 
 def planes(
-    families: Mapping[int, Family], title: str, tokens: tuple[str, ...], y_title: str, scale: Scale, room: float
+    families: Mapping[int, Family],
+    title: str,
+    tokens: tuple[str, ...],
+    y_title: str,
+    scale: Scale,
+    room: float,
+    marked: tuple[int, ...] = (),
 ) -> go.Figure:
     """Sectional curvatures token by token, a symbol a kind of plane, whose index is the key; the axis runs to
     ``room`` on both sides of 0."""
@@ -49,7 +55,7 @@ def planes(
             hovertemplate="%{text}: %{customdata:.4g}<extra>" + theme.label(family.name) + "</extra>",
         )  # fmt: skip
     figure.add_hline(y=0, line={"color": theme.MUTED[False], "width": 1, "dash": "dot"})
-    figure.update_xaxes(**theme.ticks(tokens, TICKS), tickangle=-60, title="token")
+    figure.update_xaxes(**theme.ticks(tokens, TICKS, marked), autotickangles=theme.SLANT, title="token")
     edge = 1.06 * float(scale.places(np.array(room)))
     figure.update_yaxes(title=y_title, range=[-edge, edge], **scale.ticks(-room, room))
     return figure.update_layout(title=theme.label(title), height=400, margin={"b": 140})

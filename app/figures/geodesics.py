@@ -126,7 +126,7 @@ def _square_axes(figure: go.Figure, tokens: tuple[str, ...], rows: int, columns:
     ticks: dict[str, Any] = theme.ticks(tokens, MOST_TICKS)
     low, high = ticks.pop("range")
     ticks["ticktext"] = [_short(text) for text in ticks["ticktext"]]
-    figure.update_xaxes(**ticks, range=[low, high], tickangle=-60, constrain="domain", showgrid=False)
+    figure.update_xaxes(**ticks, range=[low, high], autotickangles=theme.SLANT, constrain="domain", showgrid=False)
     figure.update_yaxes(**ticks, range=[high, low], constrain="domain", showgrid=False)
     figure.update_xaxes(title_text="token j", row=rows)
     figure.update_yaxes(title_text="token i", col=1)
@@ -198,7 +198,7 @@ def _square_axes_alone(figure: go.Figure, tokens: tuple[str, ...]) -> None:
     low, high = ticks.pop("range")
     ticks["ticktext"] = [_short(text) for text in ticks["ticktext"]]
     figure.update_xaxes(
-        **ticks, range=[low, high], tickangle=-60, constrain="domain", showgrid=False, title_text="token j"
+        **ticks, range=[low, high], autotickangles=theme.SLANT, constrain="domain", showgrid=False, title_text="token j"
     )
     figure.update_yaxes(
         **ticks, range=[high, low], constrain="domain", showgrid=False, title_text="token i", scaleanchor="x"
@@ -240,7 +240,7 @@ def variation_figure(series: list[Variation], title: str, note: str | None = Non
     longest = max(series, key=lambda one: len(one.tokens))
     alike = all(one.tokens == longest.tokens for one in series)
     ticks: dict[str, Any] = theme.ticks(longest.tokens if alike else tuple(map(str, longest.numbers)), 48)
-    figure.update_xaxes(**ticks, tickangle=-60, title="query i (token)")
+    figure.update_xaxes(**ticks, autotickangles=theme.SLANT, title="query i (token)")
     top = max(float(np.nanmax(one.values, initial=0)) for one in series)
     figure.update_yaxes(title="total variation (0 to 1)", range=[0, max(1.08 * top, LEAST_WIDE)])
     figure.update_layout(

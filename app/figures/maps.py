@@ -318,7 +318,7 @@ def entropy_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
     ticks = theme.ticks(panels.tokens, 48)
     if panels.positions:
         ticks |= {"tickvals": [panels.positions[t] for t in ticks["tickvals"]], "range": [numbers[0], numbers[-1]]}
-    figure.update_xaxes(**ticks, tickangle=-60, title_text="query i (token)")
+    figure.update_xaxes(**ticks, autotickangles=theme.SLANT, title_text="query i (token)")
     figure.update_yaxes(title_text="entropy (nats)", rangemode="tozero")
     figure.update_layout(title_text=_title(f"Entropy by row, {panels.heading}", panels), height=340)
     return theme.dress(figure, dark)

@@ -31,6 +31,8 @@ class Scale:
         first = min(round(float(np.log10(self.linear))) + 1, last)  # the one before stands too near to 0
         step, steps = -(-(last - first + 1) // most), (1, 2, 5) if last == first and most > 2 else (1,)
         sizes = [times * 10.0**power for power in range(last, first - 1, -step)[::-1] for times in steps]
+        if len(steps) > 1:  # within one decade: what lies below it has room, too
+            sizes = [*(times * 10.0 ** (first - 1) for times in (2, 5)), *sizes]
         kept = [value for value in (*(-size for size in reversed(sizes)), 0.0, *sizes) if low <= value <= high]
         places = self.places(np.array(kept)).tolist()
         return {"tickmode": "array", "tickvals": places, "ticktext": [_power(value) for value in kept]}

@@ -133,12 +133,23 @@ def caption(measure: Measure) -> str:
     return f"${measure.symbol} = {measure.equation}$, in {measure.range}. Source: {measure.source}."
 
 
-def ticks(tokens: tuple[str, ...], most: int = 64) -> dict[str, Any]:
-    """Numeric axis with ``(i) token`` ticks: repeated tokens would merge on a category axis. Thinned above ``most``."""
+SLANT = [0, -60]
+"""Degrees at which the names of tokens under an axis stand: the first at which none overlaps."""
+
+
+def ticks(tokens: tuple[str, ...], most: int = 64, marked: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Numeric axis with a tick a token: repeated tokens would merge on a category axis. Thinned above ``most``; the
+    ``marked`` tokens stand in the colour of marks.
+    """
     count = len(tokens)
     step = max(1, -(-count // most))
     values = list(range(0, count, step))
     return {
-        "tickmode": "array", "tickvals": values, "ticktext": [label(tokens[value]) for value in values],
+        "tickmode": "array", "tickvals": values,
+        "ticktext": [_name(tokens[value], value in marked) for value in values],
         "range": [-0.5, count - 0.5],
     }  # fmt: skip
+
+
+def _name(token: str, marked: bool) -> str:
+    return f'<span style="color:{MARK}"><b>{label(token)}</b></span>' if marked else label(token)

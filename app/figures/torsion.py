@@ -46,9 +46,13 @@ class Planes:
         return np.square(self.pairs).sum((-2, -1)) / 2
 
     def into_view(self) -> Planes:
-        """The same turns in planes turned into the picture: the orthonormal pairs nearest to the projected ones."""
-        left, _, right = np.linalg.svd(self.pairs, full_matrices=False)
-        return Planes(left @ right, self.angles, self.phase)
+        """The same turns in planes turned into the picture: the orthonormal pairs nearest to the projected ones.
+
+        What is not finite stays NaN: it has no plane.
+        """
+        finite = np.isfinite(self.pairs).all((-2, -1))[..., None, None]
+        left, _, right = np.linalg.svd(np.where(finite, self.pairs, 0.0), full_matrices=False)
+        return Planes(np.where(finite, left @ right, np.nan), self.angles, self.phase)
 
 
 def plane_curves(planes: Planes, centres: np.ndarray, radius: float, tokens: np.ndarray) -> tuple[Curve, ...]:
@@ -127,7 +131,7 @@ def by_token(series: list[ByToken], title: str, y_title: str) -> go.Figure:
     ticks: dict[str, Any] = theme.ticks(
         longest.tokens if alike else tuple(str(t) for t in range(len(longest.tokens))), MOST_TICKS
     )
-    figure.update_xaxes(**ticks, tickangle=-60, title="token")
+    figure.update_xaxes(**ticks, autotickangles=theme.SLANT, title="token")
     figure.update_yaxes(title=y_title, rangemode="tozero")
     return figure.update_layout(
         title=theme.label(title), height=380, showlegend=len(series) > 1, margin={"b": 110 if len(series) > 1 else 60}

@@ -28,7 +28,7 @@ class Method:
 
 CLOUDS: dict[str, Method] = {
     "pca": Method(
-        "PCA", "A linear picture: distances along the axes are those of the residual stream, the rest is left out.",
+        "PCA", "A linear picture: distances along the axes are true to scale, the rest is left out.",
         pca, "Pearson 1901", False, 32_768, slow=False,
     ),
     "umap": Method(

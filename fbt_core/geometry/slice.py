@@ -134,7 +134,7 @@ QUANTITIES: dict[str, Quantity] = {
         _ambient,
     ),
     "scalar": Quantity(
-        "Scalar curvature", "S", CURVED, "d (d - 1) times the mean sectional curvature over all planes.", _scalar,
+        "Scalar curvature", "S", CURVED, "$d (d - 1)$ times the mean sectional curvature over all planes.", _scalar,
         sampled=True,
     ),
     "volume": Quantity(

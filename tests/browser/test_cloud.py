@@ -120,13 +120,17 @@ def test_a_lasso_marks_tokens_on_every_page(screen: Screen) -> None:
     expect(sidebar.get_by_text("tokens marked:")).to_have_count(0)
 
 
-def test_a_click_marks_one_token(screen: Screen) -> None:
+def test_a_click_marks_one_token_and_the_next_one_more(screen: Screen) -> None:
     figure = chart(screen.open("cloud", text=TEXT, layer=3))
     x, y = max(points(figure))  # the rightmost: nothing lies upon it
     screen.page.mouse.move(x, y)
     expect(figure.locator(".hoverlayer")).to_contain_text("enters block 3")
     screen.page.mouse.click(x, y)
-    expect(screen.page.get_by_test_id("stSidebar").get_by_text("1 token marked:")).to_be_visible()
+    sidebar = screen.page.get_by_test_id("stSidebar")
+    expect(sidebar.get_by_text("1 token marked:")).to_be_visible()
+    screen.settle()
+    figure.locator(".scatterlayer .trace:has(.textpoint) .points path.point").last.click(force=True)
+    expect(sidebar.get_by_text("2 tokens marked:")).to_be_visible()
 
 
 @pytest.mark.parametrize("page", ["", "ellipsoids", "attention"])
