@@ -162,8 +162,9 @@ def draw_attention(view: View, choice: Choice, found: list[Distances], first: in
         for (side, _), result in zip(attending, results, strict=True) if (why := side.what_if_score(result.score))
     ]  # fmt: skip
     notes = "; ".join([WHAT_IF, *scores])
+    title = f"Total variation of each row: {GIVEN}" + ("" if view.compare else f" · {series[0].label}")
     widgets.show(
-        variation_figure(series, f"Total variation of each row: {GIVEN}", notes), lambda: variation_table(series),
+        variation_figure(series, title, notes), lambda: variation_table(series),
         "replaced-variation",
         r"$\mathrm{TV}_i = \frac12 \sum_j |a_{ij} - a'_{ij}|$, in $[0, 1]$: the share of the row's attention that goes "
         "to other keys.", "replaced-variation",

@@ -73,6 +73,8 @@ def cards(side: Side, choice: Choice, found: Way) -> None:
     with st.container(horizontal=True, gap="medium"):
         for name, (title, help_) in LENGTHS.items():
             value = found.lengths.get(name, float("nan"))
+            if name == "graph" and found.neighbours:
+                title += f", {found.neighbours} nearest"  # another number gives another path
             st.metric(title, f"{value:.5g}" if np.isfinite(value) else "none", width="content", help=help_)
     ratio = found.lengths["true"] / found.lengths["chord"] if found.lengths["chord"] else float("nan")
     told = f" **True / chord = {ratio:.4f}.**" if np.isfinite(ratio) else ""

@@ -84,7 +84,7 @@ def measure(
         "euclid": float(delta.norm()), "chord": _number(chord(g, x, y)),
         "true": _number(true.length) if true.converged else None, "error": _number(true.error),
         "graph": _number(graph.lengths[start, end]), "graph_path": graph.path(start, end),
-        "graph_error": _number(graph.path_error(start, end)),
+        "graph_error": _number(graph.path_error(start, end)), "neighbours": neighbours,
         "straight": _number(float(segment_lengths(g, x[None], y[None])[0])),
         "steps": true.steps, "degree": true.degree, "speed_drift": _number(true.speed_drift),
         "miss": _number(true.miss), "why": true.why, "what_if": what_if_of(trace),
@@ -97,11 +97,12 @@ def _number(value: float) -> float | None:
 
 def _table(found: dict[str, Any]) -> str:
     path = " -> ".join(map(str, found["graph_path"])) or "no way"
+    near = f"{found['neighbours']} nearest" if found["neighbours"] else "all others"
     remarks = {
         "euclid": "of the difference, in the slice's coordinates",
         "chord": "what attention uses: the mean of the two metrics, no length of a curve",
         "true": f"geodesic; error {_short(found['error'])}, {found['steps']} steps, degree {found['degree']}",
-        "graph": f"an upper bound, by the tokens {path}; error {_short(found['graph_error'])}",
+        "graph": f"an upper bound, by the tokens {path}, each joined to {near}; error {_short(found['graph_error'])}",
         "straight": "the straight segment under the field, an upper bound",
     }
     tokens = " -> ".join(map(repr, found["tokens"]))
