@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import streamlit as st
 
-from app import widgets
+from app.choices import pick
 from app.figures.maps import COLOURS, SHORT_UNIT, UNIT, MapPanels, cut, pooled
 from app.view import Side, View
 from fbt_core.attention.scores import SCORES
@@ -65,10 +64,10 @@ def choose(view: View) -> Choice:
     usual = next(name for name in ("riemannian", "l2", scores[0]) if name in scores)
     usual = "l2" if usual == "riemannian" and not any(side.has_metric for side in view.sides) else usual
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        left = _pick("Left score", "left", scores, scores[0] if "euclidean" not in scores else "euclidean", title)
-        right = _pick("Right score", "right", scores, usual, title)
-        shown = _pick("Map", "map", views, "head", VIEWS.__getitem__)
-        colour = _pick("Colour scale", "colour", list(COLOURS), "sqrt", COLOURS.__getitem__)
+        left = pick("Left score", "left", scores, scores[0] if "euclidean" not in scores else "euclidean", 200, title)
+        right = pick("Right score", "right", scores, usual, 200, title)
+        shown = pick("Map", "map", views, "head", 200, VIEWS.__getitem__)
+        colour = pick("Colour scale", "colour", COLOURS, "sqrt", 200, COLOURS.__getitem__)
         matched = left != right and shown != "rollout" and usable(left) and st.toggle(
             "Match entropies", key="matched", bind="query-params", persist_state="session",
             help="The left score at the temperature that gives it the mean row entropy of the right one: what is then "
@@ -92,14 +91,6 @@ def offered(view: View) -> list[str]:
         if (metric or not score.reads_metric) and not any(block.unavailable(name) for block in blocks)
     ]  # fmt: skip
     return found or [name for name in SCORES if name in own]
-
-
-def _pick(label: str, key: str, options: list[str], default: str, title: Callable[[str], str]) -> str:
-    """A select box bound to the URL; a value that this model does not offer falls back to the default."""
-    return st.selectbox(
-        label, options, index=widgets.start(key, options, default), key=key, format_func=title, bind="query-params",
-        width=200, persist_state="session",
-    )  # fmt: skip
 
 
 def pick_tile(choice: Choice) -> str:

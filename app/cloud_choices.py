@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import streamlit as st
 
-from app import inputs, token_measures, widgets
+from app import inputs, token_measures
+from app.choices import pick
 from app.view import View
 from fbt_core.cloud import CLOUDS
-
-T = TypeVar("T")
 
 SHOWN = {"depth": "a stage, play over depth", "all": "all stages at once"}
 
@@ -56,18 +53,18 @@ def choose(view: View) -> Choice:
     """The toolbar."""
     title = lambda name: CLOUDS[name].title  # noqa: E731
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        method = _pick("Positions by", "cloud-by", CLOUDS, "pca", 175, title)
-        dims = _pick("Dimensions", "cloud-dims", DIMS, 2, 90, DIMS.__getitem__)
-        scale = _pick("Scale", "cloud-scale", SIZES, "unit", 140, SIZES.__getitem__)
-        shown = _pick("Show", "cloud-show", SHOWN, "depth", 190, SHOWN.__getitem__)
+        method = pick("Positions by", "cloud-by", CLOUDS, "pca", 175, title)
+        dims = pick("Dimensions", "cloud-dims", DIMS, 2, 90, DIMS.__getitem__)
+        scale = pick("Scale", "cloud-scale", SIZES, "unit", 140, SIZES.__getitem__)
+        shown = pick("Show", "cloud-show", SHOWN, "depth", 190, SHOWN.__getitem__)
         colours = [*OWN, *token_measures.choices(view)]
         usual = "stage" if shown == "all" else "kind"
-        colour = _pick("Colour", f"cloud-tint-{shown}", colours, usual, 220, colour_title)
+        colour = pick("Colour", f"cloud-tint-{shown}", colours, usual, 220, colour_title)
         together = view.compare and _together(view)
         with st.popover("More"):
             few = max(len(side.tokens) for side in view.sides) <= FEW
-            ball = _pick("Ellipsoids", "cloud-ball", BALLS, "none", 330, BALLS.__getitem__)
-            ways = _pick("Ways through depth", "cloud-ways", ("all", "marked", "none"), "all" if few else "marked", 330)
+            ball = pick("Ellipsoids", "cloud-ball", BALLS, "none", 330, BALLS.__getitem__)
+            ways = pick("Ways through depth", "cloud-ways", ("all", "marked", "none"), "all" if few else "marked", 330)
             labels = st.toggle("Token labels", value=True, key="cloud-labels", persist_state="session")
             neighbours = int(_number("Neighbours of UMAP", "cloud-near", 15, 2, 200, 1))
             min_dist = float(_number("Least distance of UMAP", "cloud-apart", 0.1, 0.0, 0.99, 0.05))
@@ -95,15 +92,6 @@ def _texts(view: View) -> tuple[str, ...]:
     )  # fmt: skip
     lines = [line.strip() for line in (written or "").splitlines() if line.strip()]
     return tuple(dict.fromkeys(lines))[:TEXTS]
-
-
-def _pick(label: str, key: str, options: Iterable[T], default: T, width: int, title: Callable[[T], str] = str) -> T:
-    """A select box bound to the URL; a value that is not offered falls back to the default."""
-    known = list(options)
-    return st.selectbox(
-        label, known, index=widgets.start(key, known, default), key=key, format_func=title, bind="query-params",
-        width=width, persist_state="session",
-    )  # fmt: skip
 
 
 def _number(label: str, key: str, default: float, low: float, high: float, step: float) -> float:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import streamlit as st
 
-from app import widgets
+from app.choices import READINGS as NAMES
+from app.choices import pick
 from app.view import Side
 from fbt_core.geometry.model_field import READINGS, field_heads, field_unavailable
 from fbt_core.measures import Reading
 from fbt_core.measures.geometry import SHARED_LABEL
-
-T = TypeVar("T")
-
-SHORT = {"block": "block of the head", "key": "key space of the head", "whole": "whole stream"}
-"""Names of the readings for the chooser: those of the Geodesics page."""
 
 ALL_AT_ONCE = "The whole stream, and a source that lives on it, have one metric for all heads at once."
 
@@ -99,25 +94,13 @@ USUAL = Choice(next(iter(READINGS)), True, True, 64, "scalar", True)
 def choose(truths: dict[str, str]) -> Choice:
     """The toolbar. Its choices are in the URL, so a copied link shows the same figures. ``truths``: name to title."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        reading = pick("Metric on", "reading", READINGS, next(iter(READINGS)), 215, lambda name: SHORT.get(name, name))
+        reading = pick("Metric on", "reading", READINGS, next(iter(READINGS)), 215, NAMES.__getitem__)
         which = pick("Heads", "heads", ("all heads", "this head"), "all heads", 112, help_=ALL_AT_ONCE)
         deep = pick("Layers", "layers", ("all layers", "this layer"), "all layers", 116)
         truth = pick("Truth", "truth", truths, "scalar", 215, truths.__getitem__)
         planes = pick("Planes a point", "planes", PLANES, 64, 112)
         scale = pick("Scale", "scale", SCALES, "signed log", 120)
     return Choice(reading, which == "all heads", deep == "all layers", planes, truth, scale == "signed log")
-
-
-def pick(
-    label: str, key: str, options: Iterable[T], default: T, width: int, title: Callable[[T], str] = str,
-    help_: str | None = None,
-) -> T:  # fmt: skip
-    """A select box bound to the URL; a value that is not offered falls back to the default."""
-    known = list(options)
-    return st.selectbox(
-        label, known, index=widgets.start(key, known, default), key=key, format_func=title, bind="query-params",
-        width=width, persist_state="session", help=help_,
-    )  # fmt: skip
 
 
 def unavailable(side: Side) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import streamlit as st
 
 from app import curvature, widgets
+from app.choices import pick
 from app.curvature import Choice
 from app.curvature_cells import Cut, field_on
 from app.figures import fields
@@ -40,15 +41,13 @@ def choose(view: View, choice: Choice) -> Cut | None:
     names = [f"({index}) {token}" for index, token in enumerate(view.a.tokens[:length])]
     first = usual(view, length)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        quantity = curvature.pick(
-            "On the plane", "field", QUANTITIES, "scalar", 290, lambda name: QUANTITIES[name].title
-        )
+        quantity = pick("On the plane", "field", QUANTITIES, "scalar", 290, lambda name: QUANTITIES[name].title)
         tokens = tuple(
-            curvature.pick(f"Token {place}", f"corner{place}", range(length), index, 150, names.__getitem__)
+            pick(f"Token {place}", f"corner{place}", range(length), index, 150, names.__getitem__)
             for place, index in enumerate(first, 1)
         )
         heavy = any(curvature.weight(side, choice.reading) > 1 for side in view.sides)
-        fine = curvature.pick("Grid", "grid", CELLS, "coarse" if heavy else "fine", 110)
+        fine = pick("Grid", "grid", CELLS, "coarse" if heavy else "fine", 110)
     return Cut(choice.reading, tokens, quantity, CELLS[fine], choice.planes)
 
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import token_measures, widgets
+from app import token_measures
+from app.choices import pick
 from app.figures.ellipsoids import IN_VIEW, LABELLED, EllipsoidView
 from app.view import Side, View
 from fbt_core.geometry.drawn_space import BASES, SPACES, basis
 from fbt_core.geometry.ellipsoid import SHAPES, EllipsoidField, trace_field
 from fbt_core.measures import MEASURES
-
-T = TypeVar("T")
 
 HOVERED = ("trace_k", "logdet_g", "anisotropy", "omega", "torsion_norm")
 """Measures told of a token besides the one that colours it: all of them cheap."""
@@ -74,16 +71,16 @@ def choose(view: View) -> Choice:
     few = max(len(side.tokens) for side in view.sides) <= LABELLED
     first = "keys" if nearest(view.a, "keys") is not None else "residual"
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        space = _pick("Positions", "space", SPACES, first, 150)
-        shape = _pick("Drawn of each metric", "shape", SHAPES, "metric frame", 170)
-        glyph = _pick("Glyph", "glyph", GLYPHS, "unit ball", 150)
+        space = pick("Positions", "space", SPACES, first, 150)
+        shape = pick("Drawn of each metric", "shape", SHAPES, "metric frame", 170)
+        glyph = pick("Glyph", "glyph", GLYPHS, "unit ball", 150)
         colours = token_measures.choices(view)
         usual = "anisotropy" if metric else token_measures.usual(view)
-        colour = _pick("Colour", "tint", colours, usual, 290, token_measures.CHOICES.__getitem__)
+        colour = pick("Colour", "tint", colours, usual, 290, token_measures.CHOICES.__getitem__)
         with st.popover("More"):
-            base = _pick("Directions", "base", BASES, "shared PCA", 240)
-            roomy = _pick("Frame", "frame", ("this layer", "all layers"), "this layer", 240) == "all layers"
-            size = _pick("Glyph size", "size", SIZES, 1.0, 240, lambda factor: f"{factor:g} times")
+            base = pick("Directions", "base", BASES, "shared PCA", 240)
+            roomy = pick("Frame", "frame", ("this layer", "all layers"), "this layer", 240) == "all layers"
+            size = pick("Glyph size", "size", SIZES, 1.0, 240, lambda factor: f"{factor:g} times")
             labels = st.toggle("Token labels", value=few, key=f"labels-{few}", persist_state="session")
             shared = _one_basis(view, space)
     return Choice(space, shape, glyph == "dual glyph", base, colour, roomy, size, labels, shared)
@@ -97,15 +94,6 @@ def _one_basis(view: View, space: str) -> bool:
         return False
     help_ = "Two models have no axes in common: this is a choice, not an alignment."
     return view.compare and st.toggle("A's directions for B too", key="along-a", help=help_, persist_state="session")
-
-
-def _pick(label: str, key: str, options: Iterable[T], default: T, width: int, title: Callable[[T], str] = str) -> T:
-    """A select box bound to the URL; a value that is not offered falls back to the default."""
-    known = list(options)
-    return st.selectbox(
-        label, known, index=widgets.start(key, known, default), key=key, format_func=title, bind="query-params",
-        width=width, persist_state="session",
-    )  # fmt: skip
 
 
 def views(view: View, choice: Choice) -> list[EllipsoidView]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import streamlit as st
 
-from app import ellipsoids, token_measures, widgets
+from app import ellipsoids, token_measures
+from app.choices import READINGS, pick
 from app.figures.ellipsoids import Curve, EllipsoidView
-from app.geodesics_lengths import READINGS, WHOLE, Scene, Way, lacking, scene, way
+from app.geodesics_lengths import WHOLE, Scene, Way, lacking, scene, way
 from app.view import Side, View
 from fbt_core.geometry.model_field import ONE_SPACE
-
-T = TypeVar("T")
 
 GEODESIC, CHORD, GRAPH = "geodesic", "straight chord", "graph path"
 
@@ -85,15 +82,6 @@ def reading_title(side: Side, reading: str) -> str:
         return f"{READINGS[WHOLE]}, g = I"
     own = side.trace.source in ONE_SPACE
     return f"slice of the metric's top {side.request.rank} directions" if own else READINGS[reading]
-
-
-def pick(label: str, key: str, options: Iterable[T], default: T, width: int, title: Callable[[T], str] = str) -> T:
-    """A select box bound to the URL; a value that is not offered falls back to the default."""
-    known = list(options)
-    return st.selectbox(
-        label, known, index=widgets.start(key, known, default), key=key, format_func=title, bind="query-params",
-        width=width, persist_state="session",
-    )  # fmt: skip
 
 
 def scenes(view: View, reading: str, token: int) -> list[Scene]:

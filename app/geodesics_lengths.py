@@ -20,9 +20,6 @@ from fbt_core.geometry.graph_paths import graph_lengths, in_slice
 from fbt_core.geometry.model_field import ONE_SPACE, field_points, model_field
 from fbt_core.trace import Trace
 
-READINGS = {"whole": "whole stream", "block": "block of the head", "key": "key space of the head"}
-"""The page's own order and short names of ``fbt_core.geometry.model_field.READINGS``."""
-
 WHOLE = "whole"
 
 GRAPH_TOKENS = 64

@@ -9,9 +9,10 @@ import numpy as np
 import streamlit as st
 
 from app import ellipsoids
+from app.choices import pick
 from app.figures.ellipsoids import LABELLED, Curve, EllipsoidView
 from app.figures.torsion import SPREAD, Carried, carried_curves, plane_curves
-from app.geodesics import pick, pick_reading
+from app.geodesics import pick_reading
 from app.geodesics_lengths import Scene
 from app.torsion_numbers import VECTORS, Loop, Turns, carried, loop_of, turns, value_planes
 from app.view import Side, View

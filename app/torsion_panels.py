@@ -9,11 +9,11 @@ import pandas as pd
 import streamlit as st
 
 from app import ellipsoids, widgets
+from app.choices import pick
 from app.components.ellipsoid_field import ellipsoid_field
 from app.figures import theme
 from app.figures.ellipsoids import figure
 from app.figures.torsion import ByToken, by_token, head_maps, table_of_curves
-from app.geodesics import pick
 from app.torsion import DRAWN, turned, value_views
 from app.torsion_numbers import Turns
 from app.view import Side, View

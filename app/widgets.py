@@ -105,17 +105,6 @@ def select(**values: int) -> None:
         st.rerun()
 
 
-def start(key: str, options: list[Any], default: Any) -> int:
-    """The index at which a select box starts. A value that is no longer offered becomes the default.
-
-    It is written and not only forgotten: the browser would go on showing it.
-    """
-    if key in st.session_state and st.session_state[key] not in options:
-        st.session_state[key] = default
-        return 0  # Streamlit warns of a default beside a value
-    return options.index(default)
-
-
 def select_token(index: int) -> None:
     """Select a token everywhere."""
     select(token=index)

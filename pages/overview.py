@@ -7,6 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, frame, inputs, inspection, multiples, summary, token_measures, widgets
+from app.choices import start
 from app.components.token_strip import token_strip
 from app.figures.tokens import Scale, bars, scale_of
 from app.predictions import predictions
@@ -75,7 +76,7 @@ def text(view: View) -> None:
     with frame.guard():
         choices = token_measures.choices(view)
         name = st.selectbox(
-            "Colour tokens by", choices, index=widgets.start("colour", choices, token_measures.usual(view)),
+            "Colour tokens by", choices, index=start("colour", choices, token_measures.usual(view)),
             key="colour", format_func=token_measures.CHOICES.__getitem__, bind="query-params", width=360,
         )  # fmt: skip
         values = [token_measures.values(side, name) for side in view.sides]
