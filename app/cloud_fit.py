@@ -143,20 +143,23 @@ def at_once(fit: Fit) -> bool:
     return not CLOUDS[fit.method].slow or cache.is_there(fit, _fitted)
 
 
-def settled(fit: Fit) -> Cloud | None:
-    """The cloud where it is there, or quick; of a slow one, None when the user stopped it. Shows the progress."""
+def settled(fit: Fit, key: str) -> Cloud | None:
+    """The cloud where it is there, or quick; of a slow one, None when the user stopped it. Shows the progress.
+
+    ``key`` tells the buttons of two sides apart.
+    """
     row = CLOUDS[fit.method]
     if at_once(fit):
         return fitted(fit)
     if st.session_state.get(STOPPED) == fit:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.text(f"{row.title} was stopped: the picture is the PCA.")
-            st.button("Go on", key="cloud-go", on_click=_go_on)
+            st.button("Go on", key=f"{key}-go", on_click=_go_on)
         return None
     line = st.empty()
     with line.container(horizontal=True, vertical_alignment="center"):
         bar = st.progress(0.0, f"{row.title}: importing")
-        st.button("Stop", key="cloud-stop", on_click=_stop, args=(fit,), help="Takes effect between two epochs.")
+        st.button("Stop", key=f"{key}-stop", on_click=_stop, args=(fit,), help="Takes effect between two epochs.")
     moved = 0.0
 
     def watch(share: float, words: str) -> None:

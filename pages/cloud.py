@@ -74,7 +74,7 @@ for column, members in zip(st.columns(len(groups)), groups, strict=True):
         with place.container():
             draw(view, choice, members, cloud_fit.fitted(fit.plain), fit.plain, f"{key}-first", limits)
     with waiting:
-        found = cloud_fit.settled(fit)
+        found = cloud_fit.settled(fit, key)
     if found is not None:
         with place.container():
             draw(view, choice, members, found, fit, key, limits)

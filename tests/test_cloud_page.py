@@ -120,6 +120,14 @@ def test_two_checkpoints_of_one_text_share_an_aligned_cloud() -> None:
     assert cloud_fit.ALIGNED in said and "% of A's scatter is not matched" in said
 
 
+def test_two_slow_clouds_each_have_their_buttons() -> None:
+    """Neither is there yet, so both show progress and Stop in one run of the page."""
+    test = opened("cloud", a="demo:riemannian", b="demo:euclidean", text="ships sings near the old sailor")
+    test.main.selectbox(key="cloud-by").set_value("umap").run()
+    assert complaints(test) == []
+    assert len(charts(test)) == 2
+
+
 def test_where_tokens_do_not_match_the_reason_is_told(tmp_path: Path) -> None:
     other = write(tmp_path / "other.safetensors", vocabulary=WordByteTokenizer(["the"])).read_bytes()
     test = opened("cloud", a="demo:riemannian", b="demo:euclidean")

@@ -120,7 +120,7 @@ def test_every_page_opens(page: str, kind: str, references: dict[str, str]) -> N
     assert complaints(test) == []
     assert len(test.header) == 1 and len(test.main) > 1
     if kind not in ("mamba", "jamba"):  # whose first layer has no attention
-        assert not test.main.info or "with" in said(test)
+        assert not test.main.info or "with" in said(test) or "this model has no metric" in said(test)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -129,6 +129,8 @@ def test_every_page_opens_with_a_metric(page: str, references: dict[str, str]) -
     assert complaints(test) == []
     label = "what-if: fisher metric, rank 3, strength 2"
     assert f"{label}, normalised to mean tr K = 1 a layer; the model was not trained with it" in said(test)
+    if page == "cloud":  # where tokens stand does not depend on a metric
+        return
     drawn = [str(element.proto) for kind in ("bidi_component", "plotly_chart") for element in test.get(kind)]
     assert any(label in element for element in drawn)
 

@@ -18,7 +18,9 @@ from fbt_core.model import FiberBundleTransformer
 from fbt_core.tokenizer import WordByteTokenizer
 
 ENTRY = Path(__file__).parent.parent / "streamlit_app.py"
-PAGES = ["overview", "ellipsoids", "attention", "depth", "curvature", "geodesics", "torsion", "cloud", "glossary"]
+QUICK = ["overview", "ellipsoids", "attention", "depth", "glossary"]
+PAGES = ["curvature", "geodesics", "torsion", "cloud", *QUICK]
+"""The first four compute for seconds; their own files go through their choices and texts."""
 WORDS = WordByteTokenizer("the old sailor near ships sings".split())
 
 KINDS = {
@@ -103,7 +105,7 @@ def test_every_page_compares_unequal_models(page: str, match: str) -> None:
         assert any("B layer" in caption.value for caption in test.caption) or "B layer" in drawn
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", QUICK)
 def test_every_choice_of_a_page_draws(page: str) -> None:
     """Each option of each chooser on the page, scores among them, one after the other."""
     test = opened(page, a="demo:riemannian", b="demo:euclidean", layer="1")
@@ -117,7 +119,7 @@ def test_every_choice_of_a_page_draws(page: str) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", QUICK)
 def test_every_page_draws_every_text(page: str, text: str) -> None:
     assert complaints(opened(page, a="demo:riemannian", b="demo:l2", text=text)) == []
 

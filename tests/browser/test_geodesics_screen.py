@@ -115,16 +115,3 @@ def test_planes_have_arrows_and_a_loop_has_stations(screen: Screen) -> None:
     values = cards(screen, 3).all_inner_texts()
     assert values[0].endswith("°") and values[1].endswith("°")
     assert float(values[2]) < 1e-13  # FiberTransport's holonomy is rounding
-
-
-def test_a_longer_loop_is_chosen_and_carried(screen: Screen) -> None:
-    _, loop = scenes(screen.open("torsion", a="demo:riemannian", layer=3), 2)
-    screen.settle()
-    count = updates(loop)
-    screen.page.get_by_test_id("stMain").get_by_test_id("stMultiSelect").locator("input").click()
-    screen.page.get_by_role("option", name=re.compile(r"^\(6\)")).click()
-    screen.page.wait_for_url(re.compile(r"loop=%286%29"))
-    screen.page.keyboard.press("Escape")
-    wait_for_update(loop, count)
-    screen.settle()
-    expect(loop).to_have_attribute("data-curves", "9")
