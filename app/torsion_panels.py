@@ -94,7 +94,7 @@ def angles(view: View) -> None:
             theme.note(made, side.what_if_forward)
             widgets.show(
                 made, lambda side=side, one=one: turns_table(side, one), f"angles-{side.name}",
-                rf"{ANGLE}, in $[0°, 180°)$; of several planes the largest. Share: "
+                rf"{ANGLE}, in $[0^\circ, 180^\circ)$; of several planes the largest. Share: "
                 r"$\lVert y - y' \rVert / (\lVert y \rVert + \lVert y' \rVert)$ in $[0, 1]$, with $y$ the head's value "
                 r"output and $y'$ the one that nothing turned. Square: the chosen layer and head.",
                 f"torsion-angles-{side.name}",
