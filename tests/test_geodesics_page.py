@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from app import geodesics_lengths, torsion_numbers
+from app.choices import READINGS
 from app.components.ellipsoid_field import HERE, pack
 from app.figures import theme
 from app.figures.ellipsoids import Curve, figure
@@ -200,7 +201,7 @@ def test_a_token_that_is_not_finite_has_no_ways(small: tuple) -> None:
     stream = trace.layers[0].residual_in.clone()
     stream[2] = torch.nan
     lost = replace(trace, layers=(replace(trace.layers[0], residual_in=stream), *trace.layers[1:]))
-    for reading in geodesics_lengths.READINGS:
+    for reading in READINGS:
         found = geodesics_lengths.way(model, lost, layer=0, head=0, reading=reading, first=0, second=2)
         assert "not finite" in found.why and np.isnan(list(found.lengths.values())).all()
         assert geodesics_lengths.way(model, lost, layer=0, head=0, reading=reading, first=0, second=3).why == ""
