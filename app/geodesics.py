@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import ellipsoids, token_measures
 from app.choices import READINGS, pick
-from app.figures.ellipsoids import Curve, EllipsoidView
+from app.figures.ellipsoids import LABELLED, Curve, EllipsoidView
 from app.geodesics_lengths import WHOLE, Scene, Way, lacking, scene, way
 from app.view import Side, View
 from fbt_core.geometry.model_field import ONE_SPACE
@@ -59,7 +59,7 @@ def choose(view: View) -> Choice:
         with st.popover("More"):
             near = pick("Graph: each token's nearest", "near", NEIGHBOURS, 3, 240)
             size = pick("Glyph size", "size", ellipsoids.SIZES, 1.0, 240, lambda factor: f"{factor:g} times")
-            labels = st.toggle("Token labels", value=count <= 40, key="way-labels", persist_state="session")
+            labels = st.toggle("Token labels", value=count <= LABELLED, key="way-labels", persist_state="session")
     return Choice(view.token, other, reading, near, labels, size)
 
 
@@ -132,13 +132,8 @@ def curves(seen: Scene, found: Way) -> tuple[Curve, ...]:
     )
 
 
-def where(side: Side, choice: Choice) -> str:
-    """``layer 3, whole stream`` or ``layer 3, head 1, block of head``."""
-    return place(side, choice.reading)
-
-
 def place(side: Side, reading: str) -> str:
-    """The layer, the head where the reading has one, and the reading."""
+    """``layer 3, whole stream`` or ``layer 3, head 1, block of the head``."""
     head = f", head {side.head}" if reading != WHOLE and not missing(side, reading, 0) else ""
     return f"layer {side.layer}{head}, {reading_title(side, reading)}"
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fbt_core.attention.scores import SCORES, bias
+from fbt_core.attention.scores import allowed
+from fbt_core.attention.true_distance import true_distance_attention
 from fbt_core.geometry.boundary import connect, connect_all, coordinates
 from fbt_core.geometry.distances import SHORTER, chord, chords, through
 from fbt_core.geometry.drawn_space import shared_pca
@@ -55,12 +56,11 @@ class Scene:
 
 def scene(model: Any, trace: Trace, *, layer: int, head: int, reading: str, token: int) -> Scene:
     """The scene of a reading; for a metric that has a slice a token, of the slice of ``token``."""
-    g = field_of(model, trace, layer, head, reading, token)
+    g, none = _field(model, trace, layer, head, reading, token)
     x = field_points(trace, layer)
     finite = x.isfinite().all(1)
     mean = x[finite].mean(0) if finite.any() else torch.zeros_like(x[0])
     if g.inclusion is None:
-        none = lacking(model, trace, layer=layer, head=head, reading=reading, token=token)
         shown = _flat(trace) if none else trace
         field = trace_field(shown, layer, "residual", alike=False, roomy=False)
         return Scene(field, _numbers(mean), shared_pca(shown, "residual").directions.numpy())
@@ -104,19 +104,21 @@ class Way:
 
 def lacking(model: Any, trace: Trace, *, layer: int, head: int, reading: str, token: int) -> str:
     """Why the metric is no function of the point in this reading, a sentence; empty where it is."""
-    try:
-        model_field(model, trace, layer, head, reading, token)
-    except ValueError as fault:
-        return str(fault)
-    return ""
+    return _field(model, trace, layer, head, reading, token)[1]
 
 
 def field_of(model: Any, trace: Trace, layer: int, head: int, reading: str, token: int) -> MetricFunction:
     """The metric; g = I on the whole stream where there is none, so that there is something to draw."""
-    if not lacking(model, trace, layer=layer, head=head, reading=reading, token=token):
-        return model_field(model, trace, layer, head, reading, token)
-    width = trace.layers[layer].residual_in.shape[1]
-    return MetricFunction.low_rank(lambda x: x.new_zeros(width, 1), width, name="g = I")
+    return _field(model, trace, layer, head, reading, token)[0]
+
+
+def _field(model: Any, trace: Trace, layer: int, head: int, reading: str, token: int) -> tuple[MetricFunction, str]:
+    """The metric; or g = I, and why."""
+    try:
+        return model_field(model, trace, layer, head, reading, token), ""
+    except ValueError as fault:
+        width = trace.layers[layer].residual_in.shape[1]
+        return MetricFunction.low_rank(lambda x: x.new_zeros(width, 1), width, name="g = I"), str(fault)
 
 
 def way(
@@ -217,16 +219,9 @@ def replaced(trace: Trace, layer: int, head: int, ratio: np.ndarray, first: int)
     some = slice(first, first + len(ratio))
     own = trace.layers[layer].score
     score = own if own == "blended" else "riemannian"
-    riemannian = SCORES["riemannian"].function(f, some, some)[0].double()
-    omega = f.omega[0, some].double()
-    known = torch.from_numpy(np.where(np.isfinite(ratio), ratio, 1.0) ** 2).to(riemannian)
-    changed = known * (riemannian + omega) - omega
-    logits = [riemannian, changed]
-    if score == "blended":
-        plain = SCORES["euclidean"].function(f, some, some)[0].double()
-        logits = [(1 - f.alpha) * plain + f.alpha * one for one in logits]
-    extra = bias(f, some, some)
-    extra = torch.zeros_like(riemannian) if extra is None else extra.reshape(-1, *riemannian.shape)[0].double()
-    before, after = ((one + extra).softmax(-1).cpu().numpy() for one in logits)
+    known = torch.from_numpy(np.where(np.isfinite(ratio), ratio, 1.0) ** 2).to(f.q.device)
+    before, after = (
+        _numbers(true_distance_attention(f, one, score, some)[0].double()) for one in (torch.ones_like(known), known)
+    )
     named = score if trace.has_metric else "l2"  # which the Riemannian score is where g = I
-    return Replaced(before, after, ~torch.isfinite(extra).cpu().numpy(), named)
+    return Replaced(before, after, ~_numbers(allowed(f, some)[:, some]), named)

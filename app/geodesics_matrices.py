@@ -20,7 +20,7 @@ from app.figures.geodesics import (
     variation_figure,
 )
 from app.figures.maps import MapPanels, attention_figure, table
-from app.geodesics import Choice, reading_title, sliced, span, unit, where
+from app.geodesics import Choice, place, reading_title, sliced, span, unit
 from app.geodesics_lengths import WHOLE, Replaced, replaced, row
 from app.view import Side, View
 
@@ -56,23 +56,23 @@ def distances(side: Side, choice: Choice, first: int, last: int) -> Distances:
     count, both_ways = last - first, sliced(side, choice.reading)
     cells = {name: np.zeros((count, count)) for name in ("true", "error", "chord", "euclid")}
     bar = st.progress(0.0, f"{side.name}: geodesics from token {first}")
-    for place in range(count):
-        others = [k for k in range(count) if k > place or (both_ways and k < place)]
+    for done in range(count):
+        others = [k for k in range(count) if k > done or (both_ways and k < done)]
         numbers = side.of_model(
-            row, layer=side.layer, head=side.head, reading=choice.reading, token=first + place,
+            row, layer=side.layer, head=side.head, reading=choice.reading, token=first + done,
             others=tuple(first + other for other in others),
         )  # fmt: skip
         for name, values in numbers.items():
-            cells[name][place, list(others)] = values
+            cells[name][done, list(others)] = values
             if not both_ways:
-                cells[name][list(others), place] = values
-        bar.progress((place + 1) / count, f"{side.name}: geodesics from token {first + place}")
+                cells[name][list(others), done] = values
+        bar.progress((done + 1) / count, f"{side.name}: geodesics from token {first + done}")
     bar.empty()
     inside = first <= min(choice.token, choice.other) and max(choice.token, choice.other) < last
     pair = (choice.token - first, choice.other - first) if inside and choice.token != choice.other else None
     return Distances(
         **cells, tokens=side.tokens[first:last], numbers=tuple(range(first, last)),
-        title=f"{side.title} · {where(side, choice)}", note=side.what_if or "", selected=pair,
+        title=f"{side.title} · {place(side, choice.reading)}", note=side.what_if or "", selected=pair,
         unit=unit(choice.reading),
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from app import widgets
 from app.components.ellipsoid_field import ellipsoid_field
 from app.figures.ellipsoids import figure
 from app.figures.torsion import table_of_curves
-from app.geodesics import LENGTHS, Choice, curves, drawn, missing, scenes, sliced, unit, ways, where
+from app.geodesics import LENGTHS, Choice, curves, drawn, missing, place, scenes, sliced, unit, ways
 from app.geodesics_lengths import Way
 from app.view import Side, View
 
@@ -26,7 +26,7 @@ def draw_ways(view: View, choice: Choice) -> None:
         st.columns(len(pictures)), view.sides, pictures, found, lines, strict=True
     ):
         with column:
-            title = f"{side.title}: {where(side, choice)}, token {choice.token} to {choice.other}"
+            title = f"{side.title}: {place(side, choice.reading)}, token {choice.token} to {choice.other}"
             shown = replace(
                 picture,
                 curves=several,

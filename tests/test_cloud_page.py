@@ -3,51 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from streamlit.testing.v1 import AppTest
 
-from app import cloud_fit, uploads
+from app import cloud_fit
 from app.figures import cloud_view, clouds
 from app.figures.cloud_player import frames_between
 from app.figures.cloud_traces import TOLD, moving
 from app.figures.cloud_view import CloudView
 from app.token_kinds import kinds
-from fbt_core.checkpoints import native
 from fbt_core.cloud import CLOUDS
-from fbt_core.config import FiberBundleConfig
-from fbt_core.model import FiberBundleTransformer
 from fbt_core.tokenizer import Encoding, WordByteTokenizer
-from tests.test_pages import KINDS, WORDS, complaints, forget, opened
+from tests.test_pages import KINDS, complaints, opened, stand_ins, write  # noqa: F401  (a fixture)
 
 QUICK = [name for name, row in CLOUDS.items() if not row.slow]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Untrained checkpoints in the place of the bundled ones."""
-    folder = tmp_path_factory.mktemp("assets")
-    for name, changes in KINDS.items():
-        write(folder / f"{name}.safetensors", **changes)
-    patch = pytest.MonkeyPatch()
-    patch.setattr(uploads, "ASSETS", folder)
-    forget()
-    yield folder
-    forget()
-    patch.undo()
-
-
-def write(path: Path, vocabulary: WordByteTokenizer = WORDS, **changes: object) -> Path:
-    """An untrained checkpoint with a vocabulary of its own."""
-    sizes = {"vocab_size": vocabulary.vocab_size, "width": 16, "layers": 2, "heads": 2, "feed_forward": 32}
-    config = FiberBundleConfig(**{**sizes, **changes})
-    torch.manual_seed(0)
-    native.save(path, config, FiberBundleTransformer(config).state_dict(), vocabulary, {"preset": "test"})
-    return path
 
 
 def charts(test: AppTest) -> list[dict]:

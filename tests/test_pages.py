@@ -63,11 +63,11 @@ def forget() -> None:
         cached.clear()
 
 
-def write(path: Path, **changes: object) -> Path:
+def write(path: Path, vocabulary: WordByteTokenizer = WORDS, **changes: object) -> Path:
     torch.manual_seed(0)
-    sizes = {"vocab_size": WORDS.vocab_size, "width": 16, "layers": 2, "heads": 2, "feed_forward": 32}
+    sizes = {"vocab_size": vocabulary.vocab_size, "width": 16, "layers": 2, "heads": 2, "feed_forward": 32}
     config = FiberBundleConfig(**{**sizes, **changes})
-    native.save(path, config, FiberBundleTransformer(config).state_dict(), WORDS, {"preset": "test"})
+    native.save(path, config, FiberBundleTransformer(config).state_dict(), vocabulary, {"preset": "test"})
     return path
 
 

@@ -27,31 +27,38 @@ def distance_ratio(
 
 
 def true_distance_logits(
-    f: Factors, ratio: Float[Tensor, "*#head row token"], score: str = "riemannian"
+    f: Factors, ratio: Float[Tensor, "*#head row token"], score: str = "riemannian", tokens: slice | None = None
 ) -> Float[Tensor, "*head row token"]:
-    """The logits in nats, before mask and position bias, of all queries and keys.
+    """The logits in nats, in float64, before mask and position bias, of the queries and keys ``tokens`` (default all).
 
     ``score`` is riemannian or blended, whose part (1 - alpha) of dot product stays. Raises ``ValueError`` for another
     one: it has no chord to replace.
     """
     if score not in ("riemannian", "blended"):
         raise ValueError(f"got score {score!r}, expected riemannian or blended: no other has a chord to replace")
-    rows, columns = slice(0, f.q.shape[-2]), slice(0, f.k.shape[-2])
-    omega = f.omega[..., None, :]
-    replaced = (riemannian(f, rows, columns) + omega) * ratio.to(f.q) - omega
+    rows, columns = _span(f, tokens)
+    omega = f.omega[..., None, columns].double()
+    replaced = (riemannian(f, rows, columns).double() + omega) * ratio.to(omega) - omega
     if score == "riemannian":
         return replaced
-    return (1 - f.alpha) * euclidean(f, rows, columns) + f.alpha * replaced
+    return (1 - f.alpha) * euclidean(f, rows, columns).double() + f.alpha * replaced
 
 
 def true_distance_attention(
-    f: Factors, ratio: Float[Tensor, "*#head row token"], score: str = "riemannian"
+    f: Factors, ratio: Float[Tensor, "*#head row token"], score: str = "riemannian", tokens: slice | None = None
 ) -> Float[Tensor, "*head row token"]:
     """The softmax of ``true_distance_logits`` under the model's mask and position bias; rows sum to 1.
 
-    A row is NaN where one of its allowed pairs has no ratio. O(L^2) memory a head: ask for one (``Factors.select``).
+    With ``tokens`` it goes over these alone, other keys left out. A row is NaN where an allowed pair has no ratio.
+    O(L^2) memory a head: ask for one (``Factors.select``).
     """
-    ratio = torch.where(allowed(f), ratio, 1.0)
-    logits = true_distance_logits(f, ratio, score)
-    extra = bias(f, slice(0, f.q.shape[-2]), slice(0, f.k.shape[-2]))
-    return (logits if extra is None else logits + extra).softmax(-1)
+    rows, columns = _span(f, tokens)
+    ratio = torch.where(allowed(f, rows)[:, columns], ratio, 1.0)
+    logits = true_distance_logits(f, ratio, score, tokens)
+    extra = bias(f, rows, columns)
+    return (logits if extra is None else logits + extra).softmax(-1).to(f.q)
+
+
+def _span(f: Factors, tokens: slice | None) -> tuple[slice, slice]:
+    """Rows and columns."""
+    return (slice(0, f.q.shape[-2]), slice(0, f.k.shape[-2])) if tokens is None else (tokens, tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -123,6 +124,11 @@ class JsonCommand(TyperCommand):
             if argument == "--json" and (place + 1 == len(args) or args[place + 1].startswith("--")):
                 given.append("-")
         return super().parse_args(ctx, given)
+
+
+def number(value: Any) -> float | None:
+    """A number as JSON has it: null where it is not finite."""
+    return float(value) if math.isfinite(value) else None
 
 
 def write(target: str, content: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +21,7 @@ from fbt_core.commands.arguments import (
     StackOption,
     StrengthOption,
     checked_device,
+    number,
     one_line_errors,
     open_model,
     what_if_of,
@@ -128,7 +128,7 @@ def _correlation(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Spearman's rho over (layer, head, token). Whole tokens are resampled: their layers and heads hang together."""
     found: Correlation = spearman(x, y, np.broadcast_to(np.arange(x.shape[2]), x.shape))
     return {
-        "rho": _number(found.rho), "low": _number(found.low), "high": _number(found.high), "level": LEVEL,
+        "rho": number(found.rho), "low": number(found.low), "high": number(found.high), "level": LEVEL,
         "pairs": found.n, "tokens": found.groups, "reason": found.reason,
     }  # fmt: skip
 
@@ -136,13 +136,9 @@ def _correlation(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 def _tokens(texts: tuple[str, ...], values: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     """One table a token. A value that is not a number is null."""
     return [
-        {"token": i, "text": text} | {name: _number(value[i]) for name, value in values.items()}
+        {"token": i, "text": text} | {name: number(value[i]) for name, value in values.items()}
         for i, text in enumerate(texts)
     ]
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _case_table(case: str, found: dict[str, float]) -> str:

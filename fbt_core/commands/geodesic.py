@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +19,7 @@ from fbt_core.commands.arguments import (
     StackOption,
     StrengthOption,
     TextOption,
+    number,
     one_line_errors,
     open_model,
     what_if_of,
@@ -81,18 +81,14 @@ def measure(
     return {
         "layer": layer, "head": head, "reading": reading, "from": start, "to": end,
         "tokens": [opened.tokens[start], opened.tokens[end]], "dimension": g.dim, "outside_slice": rest,
-        "euclid": float(delta.norm()), "chord": _number(chord(g, x, y)),
-        "true": _number(true.length) if true.converged else None, "error": _number(true.error),
-        "graph": _number(graph.lengths[start, end]), "graph_path": graph.path(start, end),
-        "graph_error": _number(graph.path_error(start, end)), "neighbours": neighbours,
-        "straight": _number(float(segment_lengths(g, x[None], y[None])[0])),
-        "steps": true.steps, "degree": true.degree, "speed_drift": _number(true.speed_drift),
-        "miss": _number(true.miss), "why": true.why, "what_if": what_if_of(trace),
+        "euclid": float(delta.norm()), "chord": number(chord(g, x, y)),
+        "true": number(true.length) if true.converged else None, "error": number(true.error),
+        "graph": number(graph.lengths[start, end]), "graph_path": graph.path(start, end),
+        "graph_error": number(graph.path_error(start, end)), "neighbours": neighbours,
+        "straight": number(float(segment_lengths(g, x[None], y[None])[0])),
+        "steps": true.steps, "degree": true.degree, "speed_drift": number(true.speed_drift),
+        "miss": number(true.miss), "why": true.why, "what_if": what_if_of(trace),
     }  # fmt: skip
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _table(found: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from fbt_core.commands.arguments import (
     StackOption,
     StrengthOption,
     TextOption,
+    number,
     open_model,
     what_if_of,
     write,
@@ -73,10 +74,10 @@ def _layers(trace: Trace, per_token: bool) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"layer": i}
         if layer.kind != "attention":
             row["kind"] = layer.kind
-        row |= {name: _number(values[i]) for name, values in residual.items()}
+        row |= {name: number(values[i]) for name, values in residual.items()}
         row |= {name: _mean(values[i, : layer.heads]) for name, values in metric.items()}
         row["heads"] = [
-            {"head": h} | {key: _number(values[i, h].mean()) for key, values in heads.items()}
+            {"head": h} | {key: number(values[i, h].mean()) for key, values in heads.items()}
             for h in range(layer.heads)
         ]
         if per_token:
@@ -86,15 +87,11 @@ def _layers(trace: Trace, per_token: bool) -> list[dict[str, Any]]:
 
 
 def _mean(values: np.ndarray) -> float | None:
-    return _number(values.mean()) if values.size else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
+    return number(values.mean()) if values.size else None
 
 
 def _numbers(values: np.ndarray) -> list[list[float | None]]:
-    return [[_number(value) for value in head] for head in values]
+    return [[number(value) for value in head] for head in values]
 
 
 def _table(opened: Opened, layers: list[dict[str, Any]]) -> str:
