@@ -126,6 +126,11 @@ def weight(side: Side, reading: str) -> float:
     return 4.0 if reading == "whole" else 1.0
 
 
+def quick(side: Side) -> bool:
+    """Whether a side has a metric field whose curvature at every token, in every layer and head, takes seconds."""
+    return not unavailable(side) and len(side.tokens) * side.layers * side.heads * weight(side, "block") <= ASKED
+
+
 def curved(side: Side, choice: Choice) -> Curved:
     """Proxy and truth of every layer, behind a progress bar; what is done is kept when it is stopped."""
     options = options_of(side, choice)

@@ -15,7 +15,6 @@ from app.figures.ellipsoids import IN_VIEW, LABELLED, EllipsoidView
 from app.view import Side, View
 from fbt_core.geometry.drawn_space import BASES, SPACES, basis
 from fbt_core.geometry.ellipsoid import SHAPES, EllipsoidField, trace_field
-from fbt_core.measures import MEASURES
 
 HOVERED = ("trace_k", "logdet_g", "anisotropy", "omega", "torsion_norm")
 """Measures told of a token besides the one that colours it: all of them cheap."""
@@ -182,8 +181,7 @@ def _by_layer(side: Side, choice: Choice, name: str) -> np.ndarray:
 def caption(choice: Choice, field: EllipsoidField, whole: bool = False) -> str:
     """The equation of the glyph and of its colour. ``whole``: the residual stream's metric is not its heads'."""
     colour = token_measures.LOSS_CAPTION.removesuffix(".")
-    if choice.colour in MEASURES:
-        row = MEASURES[choice.colour]
+    if row := token_measures.PER_TOKEN.get(choice.colour):
         colour = f"${row.symbol} = {row.equation}$, its range over all layers"
     return (
         f"{_drawn(choice, field, whole)}, at each token's position relative to the mean token. Colour: {colour}. The "

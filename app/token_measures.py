@@ -1,20 +1,24 @@
-"""One number a token, for colouring: the rows of MEASURES that have one, and the loss."""
+"""One number a token, for colouring: the rows of MEASURES that have one, the true scalar curvature, and the loss."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from app import cache
+from app import cache, curvature
 from app.figures import theme
 from app.predictions import predictions
 from app.view import READS_METRIC, Side, View, reads_metric
 from fbt_core.measures import MEASURES
+from fbt_core.measures.geometry import GEOMETRY
 
 LOSS = "loss"
-PER_TOKEN = [name for name, row in MEASURES.items() if row.axes == ("layer", "head", "token")]
+CURVED = "scalar_curvature"
+PER_TOKEN = {name: row for name, row in MEASURES.items() if row.axes == ("layer", "head", "token")} | {
+    CURVED: GEOMETRY[CURVED]
+}
 CHOICES = {LOSS: "Loss of this token (nats)"} | {
-    name: f"{MEASURES[name].title} ({MEASURES[name].unit or 'dimensionless'})" for name in PER_TOKEN
+    name: f"{row.title} ({row.unit or 'dimensionless'})" for name, row in PER_TOKEN.items()
 }
 """What a token may be coloured by: name to title with unit."""
 
@@ -25,10 +29,17 @@ LOSS_CAPTION = r"$-\ln p(t_i \mid t_{<i})$ in nats; the first token is given, no
 
 
 def choices(view: View) -> list[str]:
-    """What some side has to tell: no loss where a model predicts no token, nothing of a metric where there is none."""
-    predicting = all(side.forward.logits is not None for side in view.sides)
-    metric = any(side.has_metric for side in view.sides)
-    return [name for name in CHOICES if (predicting or name != LOSS) and (metric or name not in READS_METRIC)]
+    """What some side has to tell: no loss where a model predicts no token, nothing of a metric where there is none, and
+    no true curvature where it would take long."""
+    missing = set()
+    if any(side.forward.logits is None for side in view.sides):
+        missing.add(LOSS)
+    metrics = [side for side in view.sides if side.has_metric]
+    if not metrics:
+        missing |= READS_METRIC
+    if not metrics or not all(curvature.quick(side) for side in metrics):
+        missing.add(CURVED)
+    return [name for name in CHOICES if name not in missing]
 
 
 def usual(view: View) -> str:
@@ -54,7 +65,7 @@ def what_if(side: Side, name: str) -> str | None:
 
 def caption(name: str) -> str:
     """The equation of what the tokens are coloured by."""
-    return LOSS_CAPTION if name == LOSS else theme.caption(MEASURES[name])
+    return LOSS_CAPTION if name == LOSS else theme.caption(PER_TOKEN[name])
 
 
 def table(view: View, drawn: dict[str, np.ndarray]) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from fbt_core.attention.views import is_causal
 from fbt_core.checkpoints import Checkpoint
 from fbt_core.measures import MEASURES, Reading
 from fbt_core.measures.field import ROWS as FIELD
+from fbt_core.measures.geometry import GEOMETRY
 from fbt_core.tokenizer import Encoding
 from fbt_core.trace import LayerTrace, Trace
 
@@ -142,7 +143,9 @@ class Side:
         return "; ".join(notes) or None
 
     def reading(self, name: str, **options: Hashable) -> Reading:
-        """A row of MEASURES on this side's trace, cached. Options must be hashable."""
+        """A row of MEASURES, or of GEOMETRY, on this side's trace, cached. Options must be hashable."""
+        if name in GEOMETRY:
+            return self.geometry(name, **options)
         touched = reads_metric(name, options.get("score"))
         return cache.reading(self.request if touched else self.request.bare, name, **options)
 
@@ -183,6 +186,8 @@ class Side:
 
 def reads_metric(name: str, score: Hashable = None) -> bool:
     """Whether a measure, of the attention by ``score``, depends on where the metric comes from."""
+    if name in GEOMETRY:
+        return True
     row = MEASURES[name]
     own = score in (None, "own") or not SCORES[str(score)].reads_metric
     return name in READS_METRIC or bool({"score_a", "of"} & set(row.options)) or not own
