@@ -26,7 +26,7 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "types", 
 INDIRECT: set[str] = set()
 """Pinned though no file of ours imports them, because a library of ours needs them."""
 
-FOLDERS = ("app", "assets", "bench", "docs", "fbt_core", "pages", "tests", ".ci", ".streamlit")
+FOLDERS = ("app", "assets", "bench", "docs", "experiments", "fbt_core", "pages", "tests", ".ci", ".streamlit")
 TEXT = {".py", ".js", ".css", ".html", ".toml", ".md", ".txt", ".cff", ".svg", ".json", ".csv", ""}
 PROSE_HOSTS = ("arxiv.org", "doi.org", "www.apache.org", "www.w3.org")
 """Hosts that may be named in prose, as the address of a source or a licence. The program itself reaches none."""
@@ -139,7 +139,7 @@ def test_every_import_is_pinned(root: Path) -> None:
         assert all(len(row) == 2 for row in rows), f"{name}: pin each package exactly, name==version"
         return {package.lower().replace("-", "_"): version for package, version in rows}
 
-    run, dev = pins("requirements.txt"), pins("requirements-dev.txt")
+    run, dev, cluster = (pins(f"requirements{part}.txt") for part in ("", "-dev", "-cluster"))
     own = {"app", "fbt_core", "pages", "bench", "tests", "streamlit_app"}
     names = {"PIL": "pillow", "umap": "umap_learn"}
 
@@ -154,7 +154,7 @@ def test_every_import_is_pinned(root: Path) -> None:
         return {names.get(top, top) for top in tops - own - siblings - set(sys.stdlib_module_names)} - {""}
 
     needed = foreign("app", "fbt_core", "pages", "bench", "streamlit_app.py")
-    assert needed - set(run) == set(), "imported but not in requirements.txt"
+    assert needed - set(run) == set(cluster), "imported but in neither file, or in requirements-cluster.txt for nothing"
     assert set(run) - needed == INDIRECT, "in requirements.txt but never imported"
     assert foreign("tests") - set(run) - set(dev) == set(), "imported by a test but in neither requirements file"
 
