@@ -87,7 +87,7 @@ def score_shares(f: Factors, of: str = "riemannian", tile: int = 64) -> Float64[
         rows = slice(start, min(start + tile, length))
         terms = torch.stack(list(score_terms(f, rows, of).values())).double()
         seen = allowed(f, rows)
-        moved = _row_centred(terms, seen)
+        moved = row_centred(terms, seen)
         together += (moved * moved.sum(0)).sum((1, 2))
         largest = torch.maximum(largest, terms.masked_fill(~seen, 0.0).abs().max())
     variance = together.sum()
@@ -107,7 +107,7 @@ def _metric_terms(f: Factors, rows: slice) -> tuple[Float[Tensor, "row column"],
     return subtract_squares(own, of_queries[:, rows], points(k)), subtract_squares(other, points(q), of_keys)
 
 
-def _row_centred(
+def row_centred(
     terms: Float64[Tensor, "term row column"], seen: Bool[Tensor, "row column"]
 ) -> Float64[Tensor, "term row column"]:
     """Terms minus their mean over each row's allowed keys; 0 at the others."""
