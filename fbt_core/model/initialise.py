@@ -35,9 +35,13 @@ def initialise(model: nn.Module, seed: int) -> None:
             parameter.copy_(sinusoids(*parameter.shape) * config.width**-0.5)
             continue
         std = metric_std.get(name) or _std(name, parameter, config)
-        digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-        parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+        parameter.copy_(torch.randn(parameter.shape, generator=named_generator(seed, name)) * std)
+
+
+def named_generator(seed: int, name: str) -> torch.Generator:
+    """The generator of one name: what it draws does not depend on what else is drawn."""
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 def _constant(name: str, c: FiberBundleConfig) -> float | None:
