@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import ablation, depth, frame, uploads, widgets
+from app import ablation, depth, depth_results, frame, uploads, widgets
 from app.depth_panels import difference_panel, residual_panel, spread_panel
 from app.view import View
 from fbt_core.measures import MEASURES
@@ -84,8 +84,16 @@ def ablated(view: View) -> None:
         ablation.draw(view, {"tokens": tokens, "sinks": sinks})
 
 
+@st.fragment
+def many() -> None:
+    """A results file of many checkpoints, as one figure."""
+    with frame.guard():
+        depth_results.draw()
+
+
 view = frame.open_page("Depth")
 residual(view)
 spread(view)
 ablated(view)
+many()
 widgets.footnotes(view)

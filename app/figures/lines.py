@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -26,6 +27,7 @@ class Series:
     final: bool = False
     hollow: np.ndarray | None = None
     names: tuple[str, ...] = ()  # what each entry is, for hover
+    look: dict[str, Any] | None = None  # ``line`` and ``marker``, in place of the category's
 
 
 def by_depth(series: list[Series], title: str, x_title: str, y_title: str, *, log: bool = False) -> go.Figure:
@@ -54,7 +56,7 @@ def difference(x: np.ndarray, values: np.ndarray, title: str, x_title: str, y_ti
 
 
 def _line(one: Series, index: int) -> list[go.Scatter]:
-    style = theme.style(index)
+    style = one.look or theme.style(index)
     count = len(one.x) - one.final
     names = one.names or tuple(f"{value:g}" for value in one.x)
     symbols = None
