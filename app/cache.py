@@ -15,6 +15,7 @@ from app import inputs, metrics, pictures, uploads
 from fbt_core import checkpoints
 from fbt_core.checkpoints import Checkpoint, load
 from fbt_core.checkpoints.faults import CheckpointError
+from fbt_core.claims import Evidence, Finding
 from fbt_core.huggingface.config import HuggingFaceConfig
 from fbt_core.measures import Reading, read
 from fbt_core.measures.geometry import read_geometry
@@ -104,7 +105,7 @@ def release(reference: str) -> None:
     checkpoint.clear(reference)
     for device in devices():
         model.clear(reference, device)
-    for held in (traces, _at_strength, _box):  # by whole requests, of which only some are this checkpoint's
+    for held in (traces, _at_strength, _box, evidence):  # by whole requests, of which only some are this checkpoint's
         held.clear()
 
 
@@ -309,6 +310,18 @@ def watched(of: Hashable, function: Callable[..., Any], watch: Callable[..., Non
 def is_there(of: Hashable, function: Callable[..., Any], **options: Hashable) -> bool:
     """Whether ``watched`` would answer at once."""
     return "found" in _shelf(of, f"{function.__module__}.{function.__qualname__}", _sorted(options))
+
+
+@st.cache_resource(max_entries=2, show_spinner="Running the model in float64")
+def evidence(request: Request, text: str, tokens: int) -> Evidence:
+    """What the claims are checked on: a copy of the model in float64, and its trace. Raises ``ValueError``."""
+    with HEAVY, torch.no_grad():
+        return metrics.evidence(checkpoint(request.reference), request, text, tokens)
+
+
+def findings(of: Hashable) -> dict[str, Finding]:
+    """The claims that were checked so far, by their id: a shelf, which whoever checks one writes."""
+    return _shelf(of, "claims", ())
 
 
 def devices() -> list[str]:

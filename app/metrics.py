@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from fbt_core.checkpoints import Origin
+from fbt_core import claims
+from fbt_core.checkpoints import Checkpoint, Origin
 from fbt_core.geometry.sources import SOURCES, Options, apply, with_strength
 from fbt_core.trace import Trace
 
@@ -84,3 +86,18 @@ def reasons(model: Any, trace: Trace) -> dict[str, str]:
     """Why a source cannot be had, by its name; the adapter, which comes from a file, is not asked for."""
     found = {name: SOURCES[name].unavailable(model, trace, Options()) for name in OFFERED if name != ADAPTER}
     return {name: why for name, why in found.items() if why}
+
+
+def evidence(checkpoint: Checkpoint, request: Request, text: str, tokens: int) -> claims.Evidence:
+    """What the claims look at, on a text that need not be the sidebar's, with the metric that the request names.
+
+    Raises ``ValueError`` where the model cannot run on the text, and ``CheckpointError`` for an adapter of another
+    base.
+    """
+    name, more = kind(request.source), options(request, checkpoint.origin)
+    given = {"rank": request.rank, "strength": request.strength, "device": request.device}
+    if not more:
+        return claims.gather(checkpoint, text, claims.Options(tokens), source=name, **given)
+    found = claims.gather(checkpoint, text, claims.Options(tokens), device=request.device)
+    trace = apply(found.model, found.trace, name, request.rank, request.strength, **more)
+    return replace(found, trace=trace, retrace=None)

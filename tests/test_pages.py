@@ -18,7 +18,7 @@ from fbt_core.model import FiberBundleTransformer
 from fbt_core.tokenizer import WordByteTokenizer
 
 ENTRY = Path(__file__).parent.parent / "streamlit_app.py"
-QUICK = ["overview", "ellipsoids", "attention", "depth", "glossary"]
+QUICK = ["overview", "ellipsoids", "attention", "depth", "claims", "glossary"]
 PAGES = ["curvature", "geodesics", "torsion", "cloud", *QUICK]
 """The first four compute for seconds; their own files go through their choices and texts."""
 WORDS = WordByteTokenizer("the old sailor near ships sings".split())

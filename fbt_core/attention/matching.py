@@ -54,11 +54,16 @@ def matched(f: Factors, score: str, target: str) -> tuple[Factors, Float64[Tenso
     Raises ``KeyError`` for an unknown score, and ``ValueError`` for a blended score, which has no one temperature, and
     for a dot product with a soft cap or sinks, which are no temperature's doing.
     """
+    return matched_to(f, score, mean_entropy(f, target))
+
+
+def matched_to(f: Factors, score: str, wanted: Float64[Tensor, " head"]) -> tuple[Factors, Float64[Tensor, " head"]]:
+    """``matched`` with the wanted mean row entropies given, nats, one a head: those of another model's rows."""
     if score == "blended":
         raise ValueError("got the blended score, expected one that has a single temperature")
     if score == "euclidean" and (f.softcap is not None or f.sinks is not None):
         raise ValueError("got a dot product with a soft cap or sinks, expected a plain softmax to match")
-    wanted, found = mean_entropy(f, target), []
+    found = []
     for head in range(len(f.q)):
         one = _in_float64(f.select(head))
         everything = slice(0, f.q.shape[-2]), slice(0, f.k.shape[-2])

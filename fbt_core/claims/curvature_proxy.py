@@ -105,7 +105,8 @@ def _scatter(heads: list[Compared], name: str) -> Chart:
         for place, head in shown
     ]  # fmt: skip
     what = "scalar curvature" if scalar else "largest sectional curvature"
-    return Chart(f"Ω and {what} of single tokens", "Ω (nats)", f"{what} (1 / length² under g)", tuple(curves),
+    y = f"{'S' if scalar else 'largest K'} (1 / length² under g)"
+    return Chart(f"Ω and {what} of single tokens", "Ω (nats)", y, tuple(curves),
                  note="the heads of highest, median and lowest ρ; a point a token")  # fmt: skip
 
 

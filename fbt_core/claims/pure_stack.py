@@ -129,7 +129,8 @@ def _by_arm(arms: dict[str, list[Trace]]) -> Chart:
         curves.append(Curve(arm, x, found.mean(0), found.min(0), found.max(0)))
     count = len(arms[ARMS[0]])
     return Chart("Attention alone: own metrics and controls", "layers passed", "effective rank of the tokens",
-                 tuple(curves), note=f"what-if: no skips, no feed-forward; band: all of {count} windows")  # fmt: skip
+                 tuple(curves), log_y=True,
+                 note=f"what-if: no skips, no feed-forward; band: all of {count} windows")  # fmt: skip
 
 
 def _ablations(evidence: Evidence, model: FiberBundleTransformer, rows: list[Tensor]) -> tuple[Chart, ...]:

@@ -54,7 +54,8 @@ def score_ranks(evidence: Evidence, ranks: list[int]) -> Chart:
     f = some[0].factors
     curve = Curve("median head", np.array(ranks, float), np.median(found, 0), found.min(0), found.max(0))
     return Chart("Rank of the score matrix by columns of U kept", "columns of U kept", "numerical rank (dimensionless)",
-                 (curve,), (Mark("y", float(f.q.shape[-1] + 2), "Gram: d + 2"),),
+                 (curve,), (Mark("y", float(f.q.shape[-1] + 2), "Gram: d + 2"),
+         Mark("y", float(f.q.shape[-2]), "tokens: no rank is above")),
                  note=f"{f.q.shape[-2]} tokens; band: all of {len(some)} heads")  # fmt: skip
 
 
