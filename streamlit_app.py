@@ -19,6 +19,8 @@ PAGES = {
     "Geodesics": "pages/geodesics.py",
     "Torsion and transport": "pages/torsion.py",
     "Cloud": "pages/cloud.py",
+    "Claims": "pages/claims.py",
+    "Collapse": "pages/collapse.py",
     "Weights": "pages/weights.py",
     "Glossary": "pages/glossary.py",
 }

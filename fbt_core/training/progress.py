@@ -40,10 +40,11 @@ class Progress:
         elif now - self.spoke >= SECONDS_BETWEEN_LINES or done == self.steps:
             self.spoke = now
             left = (now - self.began) / (done - self.start) * (self.steps - done)
-            line = f"{self.name}: step {done}/{self.steps}, loss {loss:.4f}, {speed:,.0f} tokens/s, {_clock(left)} left"
+            line = f"{self.name}: step {done}/{self.steps}, loss {loss:.4f}, {speed:,.0f} tokens/s, {clock(left)} left"
             print(line, file=sys.stderr, flush=True)
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """``1:02:03``, or ``2:03`` below an hour."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

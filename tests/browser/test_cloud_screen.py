@@ -40,8 +40,7 @@ def points(figure: Locator) -> list[tuple[float, float]]:
     return [(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in boxes if box and box["width"]]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("dims", ["2-D", "3-D"])
+@pytest.mark.parametrize(("scheme", "dims"), [("light", "3-D"), ("dark", "2-D")])
 def test_a_cloud_is_drawn(new_screen: Callable[..., Screen], scheme: str, dims: str) -> None:
     screen = new_screen(color_scheme=scheme).open("cloud", text=TEXT, **{"cloud-dims": dims})
     figure = chart(screen)
@@ -179,9 +178,8 @@ def test_the_same_link_draws_the_same_umap(new_screen: Callable[..., Screen]) ->
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("dims", ["2-D", "3-D"])
-def test_compare_draws_two_and_an_aligned_one(screen: Screen, dims: str) -> None:
-    screen.open("cloud", text=TEXT, a="demo:riemannian", b="demo:dictionary", **{"cloud-dims": dims})
+def test_compare_draws_two_and_an_aligned_one(screen: Screen) -> None:
+    screen.open("cloud", text=TEXT, a="demo:riemannian", b="demo:dictionary")
     assert colours(chart(screen)) > 12 and colours(chart(screen, 1)) > 12
     screen.page.get_by_test_id("stMain").get_by_text("A and B in one cloud").click()
     screen.settle()

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.screen import Screen, colours, pixels
@@ -100,19 +99,19 @@ def test_two_twins_are_compared_and_a_link_opens_the_same(new_screen: Callable[.
     assert words(again) == words(chart(first, "scatter-A"))
 
 
-@pytest.mark.parametrize("name", ["CSV, unpooled data", "SVG, as seen", "HTML, self-contained"])
-def test_the_field_can_be_taken_away(screen: Screen, tmp_path: Path, name: str) -> None:
+def test_the_figure_can_be_taken_away(screen: Screen, tmp_path: Path) -> None:
     screen.open("curvature", text=TEXT, a=TWIN, layer=1)
-    place = screen.page.locator(".st-key-figure-scatter-A")
-    place.get_by_test_id("stPopover").get_by_role("button").click()
-    saved = screen.download(screen.page.get_by_role("button", name=name).first, tmp_path)
-    text = saved.read_text(encoding="utf-8")
-    if name.startswith("CSV"):
-        rows = list(csv.DictReader(text.splitlines()))
-        assert len(rows) == TOKENS * LAYERS * HEADS
-        assert all(np.isfinite(float(row[key])) for row in rows for key in ("omega", "scalar_curvature", "volume"))
-    else:
-        assert "Proxy against truth" in text and "Scalar curvature" in text
+    popover = screen.page.locator(".st-key-figure-scatter-A").get_by_test_id("stPopover")
+    popover.get_by_role("button").click()
+    for name in ("CSV, unpooled data", "SVG, as seen", "HTML, self-contained"):
+        saved = screen.download(screen.page.get_by_role("button", name=name).first, tmp_path)
+        text = saved.read_text(encoding="utf-8")
+        if name.startswith("CSV"):
+            rows = list(csv.DictReader(text.splitlines()))
+            assert len(rows) == TOKENS * LAYERS * HEADS
+            assert all(np.isfinite(float(row[key])) for row in rows for key in ("omega", "scalar_curvature", "volume"))
+        else:
+            assert "Proxy against truth" in text and "Scalar curvature" in text
 
 
 def test_on_dark_ground_nothing_is_lost(new_screen: Callable[..., Screen]) -> None:

@@ -40,7 +40,7 @@ def pick(screen: Screen, name: str, option: re.Pattern[str]) -> None:
     screen.settle()
 
 
-def test_three_ways_are_drawn_and_turn_with_the_glyphs(screen: Screen) -> None:
+def test_three_ways_are_drawn_and_turn_with_the_glyphs_and_matrices_stand_below(screen: Screen) -> None:
     (canvas,) = scenes(screen.open("geodesics", text=TEXT, a=FAST, layer=3, token=2), 1)
     expect(canvas).to_have_attribute("data-curves", "3")
     expect(canvas).to_have_attribute("data-count", str(TOKENS))
@@ -50,6 +50,12 @@ def test_three_ways_are_drawn_and_turn_with_the_glyphs(screen: Screen) -> None:
     drag(screen, canvas, 140, 40)
     expect(canvas).not_to_have_attribute("data-camera", camera)
     assert np.abs(pixels(field) - before).mean() > 0.5
+    expect(screen.page.locator(".js-plotly-plot").first).to_be_visible()
+    maps = screen.maps()
+    expect(maps).to_have_attribute("data-tokens", str(TOKENS))
+    assert all(colours(maps.locator("canvas").nth(place)) > BLANK for place in range(2))
+    main = screen.page.get_by_test_id("stMain")
+    expect(main.get_by_text("what-if: true distance in place of the chord").first).to_be_attached()
 
 
 def test_the_lines_are_vectors_in_the_svg_and_named(screen: Screen, tmp_path: Path) -> None:
@@ -85,18 +91,7 @@ def test_another_end_draws_another_way_and_a_link_opens_it(new_screen: Callable[
     expect(second.page.get_by_test_id("stMetricValue")).to_have_text(after)
 
 
-def test_matrices_and_attention_stand_below(screen: Screen) -> None:
-    screen.open("geodesics", text=TEXT, a=FAST, layer=3, token=2)
-    expect(screen.page.locator(".js-plotly-plot").first).to_be_visible()
-    maps = screen.maps()
-    expect(maps).to_have_attribute("data-tokens", str(TOKENS))
-    assert all(colours(maps.locator("canvas").nth(place)) > BLANK for place in range(2))
-    main = screen.page.get_by_test_id("stMain")
-    expect(main.get_by_text("what-if: true distance in place of the chord").first).to_be_attached()
-
-
-@pytest.mark.parametrize("page", ["geodesics", "torsion"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("page", "scheme"), [("geodesics", "light"), ("torsion", "dark")])
 def test_two_sides_in_light_and_dark(new_screen: Callable[..., Screen], page: str, scheme: str) -> None:
     screen = new_screen(color_scheme=scheme)
     screen.open(page, text="the old sailor near", a=FAST, b="demo:euclidean", layer=1)
