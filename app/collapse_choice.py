@@ -21,6 +21,9 @@ NAMES = {
 
 SIZES = ("length", "width", "layers", "rank")
 
+SHOWN_FIRST = {"heterogeneous", "homogeneous", "matched", "matched_homogeneous", "identity", "free"}
+"""Arms that the rules compare, and the one without a metric; the others are a click away."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -50,14 +53,15 @@ def greek(text: str) -> str:
 
 def choose(files: list[Rows]) -> Choice:
     """The toolbar. Each choice is among what the choices before it leave."""
-    left = pd.concat([rows.depths for rows in files], ignore_index=True)
+    left = pd.concat([rows.depths.assign(file=number) for number, rows in enumerate(files)], ignore_index=True)
     known = tuple(collapse_data.arms_of(files))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         cell, left = _cell(left)
         unit, strength = _strength(left)
     offered = [arm for arm in known if arm in set(left["arm"])]
+    usual = [arm for arm in offered if arm in SHOWN_FIRST] or offered
     arms = st.pills(
-        "Arms", offered, selection_mode="multi", default=offered, key="arms", format_func=title_of, bind="query-params",
+        "Arms", offered, selection_mode="multi", default=usual, key="arms", format_func=title_of, bind="query-params",
         help="All arms of a run share tokens and weights.",
     )  # fmt: skip
     return Choice(cell, unit, strength, tuple(arm for arm in offered if arm in arms), known)
@@ -89,12 +93,16 @@ def _sizes(left: pd.DataFrame) -> dict[str, tuple[Any, ...]]:
 
 
 def _strength(left: pd.DataFrame) -> tuple[str, float]:
-    """The middle one of those that are there, until another is picked."""
-    ordered = left.sort_values("ubar_squared")[["unit", "strength"]].drop_duplicates()
+    """A great one, where arms differ, of those that every file has, until another is picked."""
+    ordered = left.sort_values("ubar_squared")
     words = {
-        greek(f"{value:g} {unit}"): (str(unit), float(value))
-        for unit, value in ordered.itertuples(index=False, name=None)
+        (unit, value): greek(f"{value:g} {unit}")
+        for unit, value in zip(ordered["unit"], ordered["strength"], strict=True)
     }
-    middle = list(words)[len(words) // 2]
+    files = ordered.groupby(["unit", "strength"])["file"].nunique()
+    shared = [key for key in words if files[key] == files.max()]
+    usual = words[shared[3 * (len(shared) - 1) // 4]]
     help_ = "Of the metric: Ubar² = max over tokens of ||U||². R is the largest distance of a query from a key."
-    return words[pick("Strength Ubar²", "strength-of", list(words), middle, 160, help_=help_)]
+    picked = pick("Strength Ubar²", "strength-of", list(words.values()), usual, 160, help_=help_)
+    unit, value = next(key for key, word in words.items() if word == picked)
+    return str(unit), float(value)

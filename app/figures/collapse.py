@@ -68,7 +68,9 @@ def profile(
     figure.add_traces([_band(line) for line in lines])
     figure.add_traces([_line(line, "layer") for line in lines])
     _draw_rules(figure, rules, log_y=log)
-    figure.update_xaxes(title="layers passed (0 is the input)", dtick=_step(lines))
+    longest = _longest(lines)
+    ends = [-0.03 * longest, 1.03 * longest]
+    figure.update_xaxes(title="layers passed (0 is the input)", dtick=max(1, round(longest / 12)), range=ends)
     figure.update_yaxes(title=y_title)
     if log:
         figure.update_yaxes(type="log", exponentformat="power", dtick=_decades(lines))
@@ -190,9 +192,8 @@ def _finish(figure: go.Figure, title: str, notes: Sequence[str], height: int, ab
     return figure.update_layout(margin_t=(figure.layout.margin.t or 44) + above)
 
 
-def _step(lines: Sequence[Line]) -> int:
-    longest = max((float(line.x.max()) for line in lines if len(line.x)), default=1.0)
-    return max(1, round(longest / 12))
+def _longest(lines: Sequence[Line]) -> float:
+    return max((float(line.x.max()) for line in lines if len(line.x)), default=1.0)
 
 
 def _decades(lines: Sequence[Line]) -> int:

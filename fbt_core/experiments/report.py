@@ -21,12 +21,12 @@ TRAINED = {"effective_rank": "effective rank", "effective_rank_centred": "centre
 def report(frame: pd.DataFrame, exponents: pd.DataFrame | None, about: dict[str, Any]) -> str:
     """Markdown: what made the rows, the four verdicts, and a table for each."""
     rulings = {ruling.id: ruling for ruling in judge(frame, exponents)}
-    parts = [provenance(frame, about), "## The four rules", verdicts(rulings.values())]
-    parts += ["## T1: exponents", exponents_table(rulings["T1"].table)]
-    parts += ["## T2: collapse depth l*, mean over seeds [95 % interval]", *depth_tables(rulings["T2"].table)]
-    parts += ["## T3: the heterogeneous arm beside its best control", conjecture_table(rulings["T3"].table)]
-    parts += ["## Trained stacks at their last layer, mean over seeds [95 % interval]", *trained_tables(frame)]
-    parts += ["## T4: where the corner of l* lies, in units of tau/L", kink_table(rulings["T4"].table)]
+    parts = [provenance(frame, about), "### The four rules", verdicts(rulings.values())]
+    parts += ["### T1: exponents", exponents_table(rulings["T1"].table)]
+    parts += ["### T2: collapse depth l*, mean over seeds [95 % interval]", *depth_tables(rulings["T2"].table)]
+    parts += ["### T3: the heterogeneous arm beside its best control", conjecture_table(rulings["T3"].table)]
+    parts += ["### Trained stacks at their last layer, mean over seeds [95 % interval]", *trained_tables(frame)]
+    parts += ["### T4: where the corner of l* lies, in units of tau/L", kink_table(rulings["T4"].table)]
     return "\n\n".join(parts) + "\n"
 
 
