@@ -16,7 +16,7 @@ from app import cache, claims_results, tables, widgets
 from app.cache import Request
 from app.view import Side, View
 from fbt_core.checkpoints.faults import CheckpointError
-from fbt_core.claims import CLAIMS, Claim, Finding, judge
+from fbt_core.claims import CLAIMS, Claim, Finding, attempt
 from fbt_core.claims.evidence import Evidence, Options
 from fbt_core.claims.table import FAILS, HOLDS, NOT_TESTABLE
 from fbt_core.commands.claims import record
@@ -91,10 +91,7 @@ def _judged(asked: Asked, claim: Claim, results: Any) -> Finding:
         return Finding(NOT_TESTABLE, math.nan, f"{fault}.", "A checkpoint that can be run on a text.")
     if results is not None:
         evidence = replace(evidence, options=Options(asked.tokens, results=results))
-    try:
-        return judge(claim, evidence)
-    except (ArithmeticError, RuntimeError, ValueError) as fault:  # numbers that overflow, a decomposition that fails
-        return Finding(NOT_TESTABLE, math.nan, f"The check could not be computed: {fault}", "Numbers that are finite.")
+    return attempt(claim, evidence)
 
 
 def _key(name: str, digest: str) -> str:

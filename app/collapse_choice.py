@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import collapse_data
+from app import collapse_data, widgets
 from app.choices import pick
 from app.collapse_data import Rows
 from fbt_core.experiments.ruling import title_of
@@ -18,6 +18,9 @@ NAMES = {
     "steps": "Training steps", "vocabulary": "Vocabulary", "batch": "Batch",
     "learning_rate": "Learning rate", "device": "Device",
 }  # fmt: skip
+
+OFFERED = "_collapse_arms"
+"""Session state: the arms among which was chosen last."""
 
 SIZES = ("length", "width", "layers", "rank")
 
@@ -60,9 +63,13 @@ def choose(files: list[Rows]) -> Choice:
         unit, strength = _strength(left)
     offered = [arm for arm in known if arm in set(left["arm"])]
     usual = [arm for arm in offered if arm in SHOWN_FIRST] or offered
+    moved = st.session_state.get(OFFERED, offered) != offered
+    if moved and not set(st.session_state.get("arms", ())) & set(offered):
+        st.session_state["arms"] = usual  # what was chosen was of another file
+    st.session_state[OFFERED] = offered
     arms = st.pills(
-        "Arms", offered, selection_mode="multi", default=usual, key="arms", format_func=title_of, bind="query-params",
-        help="All arms of a run share tokens and weights.",
+        "Arms", offered, selection_mode="multi", default=None if moved else usual, key="arms", bind="query-params",
+        format_func=lambda arm: widgets.plain(title_of(arm)), help="All arms of a run share tokens and weights.",
     )  # fmt: skip
     return Choice(cell, unit, strength, tuple(arm for arm in offered if arm in arms), known)
 

@@ -222,6 +222,7 @@ def _strength_lines(table: pd.DataFrame, choice: Choice) -> tuple[list[Line], fl
     own = table[table["arm"] == "heterogeneous"].set_index(keys)["ubar_squared"]
     nominal = table.groupby(keys, sort=False)["ubar_squared"].max()
     places = own.reindex(nominal.index).fillna(nominal) * choice.cell["length"] / table["tau"].median()
+    places = places.where(np.isfinite(places))
     positive = places[places > 0]
     if positive.empty:
         return [], None

@@ -88,6 +88,9 @@ def _figure(frame: pd.DataFrame) -> None:
         part = part[part[column] == value]
     found = checkpoints(part, name, relative)
     drawn, left_out = _some(found)
+    if not drawn:
+        st.info("No checkpoint of this file was measured so, or none is chosen.")
+        return
     measure, variant = MEASURES[name], VARIANTS[options["variant"]]
     figure = by_step(
         drawn,
@@ -151,9 +154,12 @@ def _some(found: list[Checkpoint]) -> tuple[list[Checkpoint], str]:
     if len(found) <= most:
         return found, ""
     if not has_steps(found):
-        names = [one.series.label for one in found]
-        wanted = st.multiselect("Checkpoints", names, default=names[:most], max_selections=most, key="many-checkpoints")
-        return [one for one in found if one.series.label in wanted], " Not all checkpoints are drawn."
+        names, places = [one.series.label for one in found], range(len(found))  # names cut short may be the same
+        wanted = st.multiselect(
+            "Checkpoints", places, default=places[:most], max_selections=most, key="many-checkpoints",
+            format_func=names.__getitem__,
+        )  # fmt: skip
+        return [found[place] for place in sorted(wanted)], " Not all checkpoints are drawn."
     kept = np.unique(np.linspace(0, len(found) - 1, most).round().astype(int))
     return [found[place] for place in kept], f" {len(kept)} of {len(found)} are drawn, evenly by their order."
 

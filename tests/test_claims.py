@@ -25,6 +25,7 @@ from fbt_core.claims import (
     Finding,
     Mark,
     altered,
+    attempt,
     documentation,
     evidence,
     gather,
@@ -118,6 +119,8 @@ def test_a_claim_that_cannot_be_tested_says_why():
     assert (found.verdict, found.why) == ("not testable", "There is no metric.") and math.isnan(found.statistic)
     with pytest.raises(ZeroDivisionError):  # a fault of ours is no verdict
         judge(replace(CLAIMS["C1"], function=broken), on(random_trace()))
+    found = attempt(replace(CLAIMS["C1"], function=broken), on(random_trace()))  # but not the end of the others
+    assert found.verdict == "not testable" and found.why.startswith("The check could not be computed")
 
 
 @pytest.mark.parametrize("name", IDS[:6])

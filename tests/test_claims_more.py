@@ -286,11 +286,19 @@ def test_places_are_spread_over_what_there_is():
     assert chosen(24, 24) == list(range(24))
 
 
+def test_a_head_of_width_one_has_no_curvature_and_no_turns():
+    built = model(width=2, transport="frame", torsion_rank=1)
+    for name in ("C10", "C11"):
+        assert "width 1" in judge(CLAIMS[name], evidence(built)).why
+
+
 def test_a_text_too_short_is_said_to_be_so():
     built = model(transport="frame", torsion_rank=1)
     for name in ("C8", "C9"):
         assert "8 tokens" in judge(CLAIMS[name], replace(evidence(built, tokens=4), ids=torch.arange(4))).why
-    assert "3 tokens" in judge(CLAIMS["C10"], evidence(built, tokens=2)).why
+    assert "8 tokens" in judge(CLAIMS["C10"], evidence(built, tokens=7)).why
+    short = model(context=20)  # fewer positions than a window of C9 has tokens
+    assert judge(CLAIMS["C9"], evidence(short)).verdict in ("holds", "fails")
     lonely = replace(evidence(built, tokens=8), ids=torch.arange(8))
     assert judge(CLAIMS["C11"], lonely).verdict == "holds"  # its loss is left out, and it needs none
     assert "give a longer text" in judge(CLAIMS["C14"], lonely).why

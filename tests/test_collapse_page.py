@@ -288,6 +288,21 @@ def test_a_file_of_ones_own_stands_beside(page: Callable[..., AppTest], stored: 
     assert next(chart.layout.title.text for chart in charts(test)) == "Residual by depth"
 
 
+def test_names_of_arms_are_no_markdown_and_those_of_another_file_are_forgotten(
+    page: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An image in a name would be fetched: a file could tell its writer who opens it."""
+    monkeypatch.setattr(collapse_data, "RESULTS", tmp_path / "absent.parquet")
+    test = page()
+    for names in (["heterogeneous", HOSTILE], ["another"]):
+        table = frame(lambda arm, seed, cell: 6, [{"strength": 1.0}, {"strength": 2.0}], names, seeds=2)
+        pq.write_table(pa.Table.from_pandas(table), tmp_path / "mine.parquet")
+        uploader(test).set_value(("mine.parquet", (tmp_path / "mine.parquet").read_bytes(), "")).run()
+        assert complaints(test) == [] and charts(test)
+        shown = [option.content for option in test.button_group(key="arms").proto.options]
+        assert not any("![" in one.replace("\\[", "") for one in shown)
+
+
 def test_without_results_the_page_says_how_to_make_them(
     page: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -534,3 +534,12 @@ def test_a_real_encoder_out_of_its_folder_attends_as_eager_does(root: Path) -> N
     ids = torch.tensor(checkpoint.tokenizer.encode(words(512, root)).ids[:512])
     assert len(ids) == 512
     compared(model, ids)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "modernbert", "mixtral", "vit"])
+def test_queries_and_keys_are_had_in_float64(name: str) -> None:
+    """Scales that float32 rounds, softmaxes that the library takes in float32, experts whose products know no more."""
+    model = build(checkpoint_of(library_model(name)), "cpu", "float64")
+    trace = next(iter(model.traces(**arguments_of(inputs_of(name))).values()))
+    assert [layer.why for layer in trace.layers] == [""] * 3
+    assert all(layer.given.q.dtype == torch.float64 for layer in trace.layers)

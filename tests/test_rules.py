@@ -144,31 +144,51 @@ def best(times: float) -> Any:
 @pytest.mark.parametrize(
     ("case", "verdict"),
     [
-        ({"depth": beats(0), "cells": BOTH}, "refuted"),
+        ({"depth": beats(0), "cells": BOTH}, "not supported"),
         ({"depth": beats(2), "cells": [{}]}, "supported"),
         ({"depth": beats(2), "cells": BOTH}, "supported"),
-        ({"depth": beats(1), "cells": BOTH}, "refuted"),
-        ({"depth": beats(3, "homogeneous"), "cells": BOTH}, "refuted"),  # sharpness alone: the matched arms keep up
-        ({"depth": beats(3, "matched"), "cells": BOTH}, "refuted"),
+        ({"depth": beats(1), "cells": BOTH}, "not supported"),
+        (
+            {"depth": beats(3, "homogeneous"), "cells": BOTH},
+            "not supported",
+        ),  # sharpness alone: the matched arms keep up
+        ({"depth": beats(3, "matched"), "cells": BOTH}, "not supported"),
         ({"depth": beats(3), "cells": BOTH, "seeds": 9}, NOT_TESTABLE),
         ({"depth": beats(0), "cells": BOTH, "seeds": 9}, NOT_TESTABLE),
         ({"depth": beats(3), "cells": BOTH, "arms": ("heterogeneous", "homogeneous")}, NOT_TESTABLE),
         ({"depth": beats(3), "cells": BOTH, "arms": ARMS[1:]}, NOT_TESTABLE),
         ({"depth": beats(0), "cells": [{}]}, NOT_TESTABLE),  # no trained ranks: the other half could still support it
         ({"depth": beats(0), "cells": BOTH, "rank": best(1.51)}, "supported"),
-        ({"depth": beats(0), "cells": BOTH, "rank": best(1.49)}, "refuted"),
+        ({"depth": beats(0), "cells": BOTH, "rank": best(1.49)}, "not supported"),
         ({"depth": beats(0), "cells": [{}], "rank": best(9.0)}, NOT_TESTABLE),  # not trained
         ({"depth": beats(3), "cells": [{"strength": 0.0}, TRAINED | {"strength": 0.0}]}, NOT_TESTABLE),  # no metric
         ({"depth": beats(3), "cells": [{"transport": "frame"}]}, NOT_TESTABLE),  # secondary
         ({"depth": beats(3), "cells": [{"strength": 1.0}, {"strength": 9.0}]}, "supported"),
         ({"depth": lambda arm, seed, cell: 40, "cells": [{}, TRAINED]}, NOT_TESTABLE),  # nothing collapses
         ({"depth": lambda arm, seed, cell: 40 if arm == "heterogeneous" else 5, "cells": [{}]}, "supported"),
-        ({"depth": lambda arm, seed, cell: 40 if arm == "matched" else 5, "cells": BOTH}, "refuted"),
+        ({"depth": lambda arm, seed, cell: 40 if arm == "matched" else 5, "cells": BOTH}, "not supported"),
     ],
 )
 def test_the_conjecture(case: dict[str, Any], verdict: str) -> None:
     found = ruling("T3", frame(**case))
     assert found.verdict == verdict, found.why
+
+
+def test_half_of_the_rule_is_told_and_not_taken_for_the_whole() -> None:
+    found = ruling("T3", frame(lambda arm, seed, cell: 8 if arm in ("heterogeneous", "homogeneous") else 5, BOTH))
+    assert (
+        found.verdict == "not supported"
+        and "In 1 it beats the entropy-matched arms and not the homogeneous" in found.why
+    )
+    assert "beats the entropy-matched" not in ruling("T3", frame(beats(3, "homogeneous"), BOTH)).why
+
+
+def test_a_rank_that_the_width_forbids_is_no_failure() -> None:
+    rows = frame(beats(0), BOTH, rank=lambda arm, seed: 3.0)
+    rows["effective_rank"] = rows["effective_rank"].where(rows["stage"] != "trained", 0.7 * rows["width"])
+    found = ruling("T3", rows)
+    cases = found.table[found.table["by"] == "trained effective rank"]
+    assert list(cases["says"]) == [NOT_TESTABLE] and "the width is" in cases["why"].iloc[0]
 
 
 def test_intervals_that_overlap_do_not_support() -> None:
@@ -178,7 +198,7 @@ def test_intervals_that_overlap_do_not_support() -> None:
         return 13 if arm == "heterogeneous" and seed < 3 else 5
 
     found = ruling("T3", frame(depth, BOTH))
-    assert found.verdict == "refuted"
+    assert found.verdict == "not supported"
     (row,) = found.table[(found.table["by"] == "collapse depth") & (found.table["stage"] == "initial")].to_dict(
         "records"
     )
@@ -201,7 +221,7 @@ def test_the_best_control_decides_the_trained_rank() -> None:
     assert (
         row["control"] == "matched" and row["best"] == pytest.approx(2.1) and row["advantage"] == pytest.approx(3 / 2.1)
     )
-    assert found.verdict == "refuted" and "g = I, matched" in found.why
+    assert found.verdict == "not supported" and "g = I, matched" in found.why
 
 
 # ---- T4 ----

@@ -155,6 +155,19 @@ def test_two_commands_on_one_journal(tmp_path: Path) -> None:
     sweep(jobs(2), nested, out, identity=NAME, workers=1)
 
 
+def test_a_restart_takes_nothing_from_a_command_that_runs(tmp_path: Path, whole: pd.DataFrame) -> None:
+    out = tmp_path / "rows.parquet"
+
+    def nested(parameters: dict[str, object]) -> list[dict[str, object]]:
+        with pytest.raises(ValueError, match="another command writes"):
+            sweep(jobs(2), trivial, out, identity={"plan": "other"}, workers=1, restart=True)
+        assert journal_of(out).exists()
+        return trivial(parameters)
+
+    found = sweep(jobs(4), nested, out, identity=NAME, workers=1)
+    pd.testing.assert_frame_equal(found, whole, check_exact=True)
+
+
 def test_a_failed_job_does_not_stop_the_others_and_is_tried_again(tmp_path: Path, whole: pd.DataFrame) -> None:
     out, log = tmp_path / "rows.parquet", tmp_path / "log"
     asked = jobs(4, log=str(log))
@@ -283,6 +296,15 @@ def test_a_plan_is_the_product_of_its_lists(tmp_path: Path) -> None:
         ('"homogeneous", ', '"homogenous", ', "got arms homogenous"),
         ("tied = [false, true]", "tied = ['no']", "got tied = 'no'"),
         ("seeds = 2", "seeds = 200000", "jobs, expected at most 100000"),
+        ("seeds = 2", "seeds = 2000000000000", "jobs, expected at most 100000"),
+        ("seeds = 2", "seeds = [0]\nseed = [1, 2]", "got seed, expected arms and seeds"),
+        ("seeds = 2", "omega = []", "got omega = []"),
+        ("seeds = 2", "omega = [0.0, 0]", "got the arm heterogeneous twice in plan.toml at seed 0"),
+        ('"tau/L" = [0, 1]', '"tau/L" = [1, 1.0]', "got the arm heterogeneous twice in plan.toml at seed 0"),
+        ("seeds = 2", "device = 3", "device = 3, expected"),
+        ("tied = [false, true]", "tied = [0, 1]", "got tied = 0"),
+        ('"tiny"', '"../tiny"', "got name '../tiny'"),
+        ('"tiny"', '""', "got name ''"),
     ],
 )
 def test_a_wrong_plan_is_refused_in_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -25,7 +25,7 @@ from fbt_core.claims import (
 )
 from fbt_core.claims.chart import Chart, Curve, Mark
 from fbt_core.claims.evidence import Evidence, Options, Unavailable, gather
-from fbt_core.claims.table import VERDICTS, Claim, Finding, judge
+from fbt_core.claims.table import VERDICTS, Claim, Finding, attempt, judge
 
 __all__ = [
     "CLAIMS",
@@ -38,6 +38,7 @@ __all__ = [
     "Mark",
     "Options",
     "Unavailable",
+    "attempt",
     "documentation",
     "gather",
     "judge",

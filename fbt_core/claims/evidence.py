@@ -147,7 +147,7 @@ class Evidence:
 
         Raises ``Unavailable`` where the text is too short for two windows.
         """
-        longest = min(WINDOW, _positions(self.native.config))
+        longest = min(WINDOW, positions(self.native.config))
         if self.on_grammar:
             return GrammarSource().held_out(WINDOWS, longest).ids
         ids = self.ids[len(self.trace.ids) :].cpu().numpy()
@@ -199,7 +199,7 @@ def gather(
         raise ValueError(f"got a text of {len(encoding.ids)} tokens, expected at least 2")
 
     def traced(count: int) -> Trace:
-        first = encoding.cut(min(count, _positions(checkpoint.config)))
+        first = encoding.cut(min(count, positions(checkpoint.config)))
         traces = model.traces(torch.tensor(first.ids), strength=strength, tokens=first.tokens)
         trace = traces["decoder" if "decoder" in traces else next(iter(traces))]
         return apply(model, trace, source, rank, strength) if source else trace
@@ -215,7 +215,7 @@ def _unknown(encoding: Encoding, start: int, stop: int | None) -> float:
     return sum(some) / len(some) if some else 0.0
 
 
-def _positions(config: Any) -> int:
+def positions(config: Any) -> int:
     """How many tokens a model has positions for, where that is a number of its config."""
     if isinstance(config, FiberBundleConfig):
         return config.context if config.position == "learned" else LONGEST_TEXT

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fbt_core.attention.matching import matched_to, mean_entropy
 from fbt_core.claims.chart import Chart, Curve, Mark
-from fbt_core.claims.evidence import Evidence, Unavailable
+from fbt_core.claims.evidence import Evidence, Unavailable, positions
 from fbt_core.claims.table import FAILS, HOLDS, Claim, Finding
 from fbt_core.measures import read
 from fbt_core.model.ablation import VARIANTS
@@ -107,11 +107,12 @@ def _model(evidence: Evidence) -> FiberBundleTransformer:
 
 
 def _rows(evidence: Evidence) -> list[Tensor]:
-    """Windows of the text; one shorter window of a short text."""
-    ids = evidence.ids if len(evidence.ids) >= WINDOW else evidence.trace.ids
-    if len(ids) < 8:
-        raise Unavailable(f"rank collapse needs at least 8 tokens, the text has {len(ids)}")
-    return list(ids[: max(1, len(ids) // WINDOW) * WINDOW].split(WINDOW)[:WINDOWS])
+    """Windows of the text, no longer than the model has positions; one shorter window of a short text."""
+    window = min(WINDOW, positions(evidence.native.config))
+    ids = evidence.ids if len(evidence.ids) >= window else evidence.trace.ids
+    if min(len(ids), window) < 8:
+        raise Unavailable(f"rank collapse needs at least 8 tokens, and there are {min(len(ids), window)}")
+    return list(ids[: max(1, len(ids) // window) * window].split(window)[:WINDOWS])
 
 
 def _unmatched(multipliers: np.ndarray) -> tuple[str, ...]:

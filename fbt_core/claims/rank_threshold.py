@@ -105,14 +105,18 @@ def check(evidence: Evidence) -> Finding:
         raise Unavailable("the effective rank of no head changes with the metric")
     parts = list(found.values())
     statistic, shift = _median(slopes.values()), _median(one.shift for one in parts)
+    moved = (
+        f"a change of {VISIBLE:.0%} takes {shift:.2g} times the strength" if math.isfinite(shift)
+        else f"no change of {VISIBLE:.0%} is passed at both lengths"
+    )  # fmt: skip
     listed = ", ".join(f"{value:.2g} at {x:g}" for x, value in _changes_at(parts).items())
     left_out = (f"{len(found)} of {len(heads)} heads, evenly spaced.",) if len(found) < len(heads) else ()
     return Finding(
         HOLDS if statistic > LINEAR + ALLOWED and shift > DOUBLE else FAILS,
         statistic,
         f"Relative change of the effective rank (median over heads) at multiples of τ/L: {listed}; from 1 to 10 it "
-        f"grows by {statistic:.2f} decades, linear growth being 1, and at a quarter of the tokens a change of "
-        f"{VISIBLE:.0%} takes {shift:.2g} times the strength, where a threshold τ/L predicts 4.",
+        f"grows by {statistic:.2f} decades, linear growth being 1, and at a quarter of the tokens {moved}, "
+        "where a threshold τ/L predicts 4 times the strength.",
         f"Growth above {LINEAR + ALLOWED:g} decades from 1 to 10, together with a strength that more than doubles at a "
         "quarter of the tokens.",
         evidence.grid(slopes),

@@ -67,3 +67,12 @@ def judge(claim: Claim, evidence: Evidence) -> Finding:
         why = "The numbers are not finite, or so large that no decomposition converges."
     remedy = "A checkpoint and a text on which it can be tested."
     return Finding(NOT_TESTABLE, math.nan, why[0].upper() + why[1:], remedy)
+
+
+def attempt(claim: Claim, evidence: Evidence) -> Finding:
+    """``judge``, for one claim among others: numbers that overflow, and whatever else fails in it, fail in it alone."""
+    try:
+        return judge(claim, evidence)
+    except (ArithmeticError, RuntimeError, ValueError) as fault:
+        why = f"The check could not be computed: {' '.join(str(fault).split())[:400]}."
+        return Finding(NOT_TESTABLE, math.nan, why, "Numbers that are finite.")

@@ -98,6 +98,8 @@ def _config(evidence: Evidence) -> tuple[FiberBundleConfig, list[LayerTrace]]:
         raise Unavailable("this checkpoint has no torsion")
     if config.transport == "none":
         raise Unavailable("this checkpoint has a torsion but transports nothing by it")
+    if evidence.native.config.head_width < 2:
+        raise Unavailable("a head of width 1 has no plane to turn in")
     return config, list(evidence.trace.layers)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fbt_core.checkpoints import load
-from fbt_core.claims import CLAIMS, Claim, Evidence, Finding, Options, gather, judge
+from fbt_core.claims import CLAIMS, Claim, Evidence, Finding, Options, attempt, gather
 from fbt_core.commands.arguments import (
     CheckpointArgument,
     DeviceOption,
@@ -66,7 +66,7 @@ def _judged(chosen: list[Claim], evidence: Evidence, aloud: bool) -> Iterator[tu
     for done, claim in enumerate(chosen, 1):
         if aloud:
             typer.echo(f"{done}/{len(chosen)} {claim.id} {claim.title}", err=True)
-        yield claim, judge(claim, evidence)
+        yield claim, attempt(claim, evidence)
 
 
 def _chosen(only: str) -> list[Claim]:

@@ -63,7 +63,7 @@ def _run(
         plan.jobs, experiment.run, target, identity=plan.identity, backend=backend, workers=workers, gpus=gpus,
         address=address, restart=restart, name=plan.name, cost=cost, single=experiment.COLUMNS,
     )  # fmt: skip
-    if plan.exponents and not own.is_file():
+    if plan.exponents and not (own.is_file() and results.read(own)[0]["seed"].nunique() == plan.exponents):
         _exponents(own, plan.exponents)
     print(f"{target}: {len(frame):,} rows of {len(plan.jobs)} jobs")
     print(verdict_lines(judge(frame, beside(target))))

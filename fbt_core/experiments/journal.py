@@ -25,11 +25,12 @@ REMEDY = "add --restart to begin again, or name another file with --out"
 class Journal:
     """The jobs that are done, by number, and the file that more of them go to. Use as a context manager.
 
-    Raises ``ValueError`` when the file belongs to another identity, is damaged before its last line, or is in use.
+    With ``restart`` what is in the file is forgotten, once it is ours. Raises ``ValueError`` when the file belongs to
+    another identity, is damaged before its last line, or is in use.
     """
 
-    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
-        self.path, self.identity = path, identity
+    def __init__(self, path: Path, identity: dict[str, Any], restart: bool = False) -> None:
+        self.path, self.identity, self.restart = path, identity, restart
         self.done: dict[int, Rows] = {}
         self.seconds = 0.0  # of all finished jobs together, each counted on its own core
         self._file: BinaryIO | None = None
@@ -39,6 +40,8 @@ class Journal:
         self._file = open(self.path, "a+b")  # closed in __exit__
         try:
             self._lock()
+            if self.restart:
+                self._file.truncate(0)
             self._read()
         except BaseException:
             self._file.close()
@@ -69,8 +72,14 @@ class Journal:
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
         except OSError as fault:
-            raise ValueError(f"got {self.path.name}, which another command writes: wait, or end that one") from fault
+            raise self._used() from fault
+        if not ours:  # the other command finished, and removed the file between our opening and our locking it
+            raise self._used()
+
+    def _used(self) -> ValueError:
+        return ValueError(f"got {self.path.name}, which another command writes: wait, or end that one")
 
     def _read(self) -> None:
         assert self._file is not None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ from fbt_core.experiments import collapse
 Job = dict[str, Any]
 
 MOST_JOBS = 100_000
-"""Of a grid."""
+"""Of a plan."""
+
+NAME = re.compile(r"[^\W_][\w-]{0,99}")
+"""Of a plan: its results file is named after it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def read_plan(path: Path) -> Plan:
     """The plan in a file. Raises ``ValueError`` (got, expected: remedy) for what is not one."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise ValueError(f"got {path.name}, which is not TOML ({fault}), expected a plan") from fault
     if unknown := sorted(table.keys() - {"name", "says", "exponents", "grid"}):
         raise ValueError(f"got {', '.join(unknown)} in {path.name}, expected name, says, exponents and [[grid]]")
@@ -57,13 +61,18 @@ def read_plan(path: Path) -> Plan:
     grids = table.get("grid")
     if not (isinstance(name, str) and isinstance(says, str)):
         raise ValueError(f"got name {name!r} and says {says!r} in {path.name}, expected texts")
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"got name {name[:60]!r} in {path.name}, expected letters, digits, - and _: files are named so"
+        )
     if type(exponents) is not int or not 0 <= exponents <= 1000:
         raise ValueError(f"got exponents = {exponents!r} in {path.name}, expected a number of seeds")
     if not (isinstance(grids, list) and grids and all(isinstance(grid, dict) for grid in grids)):
         raise ValueError(f"got no grid in {path.name}, expected at least one [[grid]] table")
     jobs: list[Job] = []
     for number, grid in enumerate(grids, 1):
-        jobs += _jobs(grid, f"grid {number} of {path.name}")
+        jobs += _jobs(grid, f"grid {number} of {path.name}", MOST_JOBS - len(jobs))
+    _distinct(jobs, path.name)
     return Plan(name, says, tuple(jobs), exponents)
 
 
@@ -77,16 +86,34 @@ def cost(job: Job) -> float:
     return layers * (6e-3 + 3.2e-7 * area + job.get("steps", 0) * step)
 
 
-def _jobs(grid: dict[str, Any], where: str) -> Iterator[Job]:
+def _distinct(jobs: list[Job], file: str) -> None:
+    """No arm of a cell and seed twice: the rules would find two rows where there is one, when all was run."""
+    seen = set()
+    for job in jobs:
+        cell = tuple((name, value) for name, value in sorted(job.items()) if name != "arms")
+        for arm in job["arms"]:
+            if (cell, arm) in seen:
+                raise ValueError(
+                    f"got the arm {arm} twice in {file} at seed {job['seed']} and strength {job['strength']:g} "
+                    f"{job['unit']}, expected each combination once: look for a value that is listed twice"
+                )
+            seen.add((cell, arm))
+
+
+def _jobs(grid: dict[str, Any], where: str, most: int) -> Iterator[Job]:
     """Every combination, the seeds outermost: what is done of an unfinished plan covers all of its cells."""
     rest = dict(grid)
     seeds = _seeds(rest.pop("seeds", 1), where)
     arms = _list(rest.pop("arms", []), "arms", where)
     axes = [_strengths(rest.pop("strengths", {}), where), _sizes(rest.pop("sizes", [{}]), where)]
+    if twice := sorted(rest.keys() & {"arm", "seed"}):
+        raise ValueError(f"{where}: got {' and '.join(twice)}, expected arms and seeds")
     for name, value in rest.items():
         axes.append([{name: one} for one in (value if isinstance(value, list) else [value])])
-    if (count := len(seeds) * math.prod(map(len, axes))) > MOST_JOBS:
-        raise ValueError(f"{where}: got {count} jobs, expected at most {MOST_JOBS}: shorten its lists")
+        if not axes[-1]:
+            raise ValueError(f"{where}: got {name} = [], expected at least one value")
+    if (count := len(seeds) * math.prod(map(len, axes))) > most:
+        raise ValueError(f"{where}: got {count} jobs, expected at most {MOST_JOBS} in a plan: shorten its lists")
     for seed in seeds:
         for parts in itertools.product(*axes):
             job: Job = {"arms": arms, "seed": seed}
@@ -101,6 +128,10 @@ def _checked(job: Job, where: str) -> Job:
         full = collapse.complete(job)
     except (ValueError, TypeError) as fault:
         raise ValueError(f"{where}: {fault}") from fault
+    if type(full["tied"]) is not bool or not isinstance(full["device"], str):
+        raise ValueError(
+            f"{where}: got tied = {full['tied']!r} and device = {full['device']!r}, expected true or false, and a name"
+        )
     if full["length"] < full["width"] ** 2:
         raise ValueError(
             f"{where}: got length {full['length']} at width {full['width']}, expected at least its square, "
@@ -110,7 +141,7 @@ def _checked(job: Job, where: str) -> Job:
 
 
 def _seeds(value: Any, where: str) -> list[int]:
-    seeds = list(range(value)) if type(value) is int else value
+    seeds = list(range(min(value, MOST_JOBS + 1))) if type(value) is int else value
     if not (isinstance(seeds, list) and seeds and all(type(seed) is int and 0 <= seed < 2**31 for seed in seeds)):
         raise ValueError(f"{where}: got seeds = {value!r}, expected their number or a list of them, each at least 0")
     if len(set(seeds)) < len(seeds):

@@ -37,9 +37,13 @@ def verdict_lines(rulings: Iterable[Ruling]) -> str:
 
 def provenance(frame: pd.DataFrame, about: dict[str, Any]) -> str:
     """Plan, versions, hours."""
-    identity, hours = about.get("identity", {}), about.get("job_seconds", np.nan) / 3600
+    identity, seconds, made_with = (about.get(name) for name in ("identity", "job_seconds", "versions"))
+    identity = identity if isinstance(identity, dict) else {}  # a file of anybody's may say anything
+    hours = seconds / 3600 if isinstance(seconds, int | float) else np.nan
     digest = str(identity.get("jobs_sha256"))[:12]
-    versions = ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
+    versions = (
+        ", ".join(f"{k} {v}" for k, v in made_with.items()) if isinstance(made_with, dict) else "unknown versions"
+    )
     return (
         f"Plan `{identity.get('plan')}`, {identity.get('jobs')} jobs (SHA-256 `{digest}`), "
         f"{len(frame):,} rows, {hours:.2f} core hours, backend {about.get('backend')}; {versions}."

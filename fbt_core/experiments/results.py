@@ -45,8 +45,8 @@ def read(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 
     try:
         table = pq.read_table(io.BytesIO(path.read_bytes()))
-        about = json.loads((table.schema.metadata or {})[KEY])
-    except (pa.ArrowException, KeyError, ValueError) as fault:
+        about = dict(json.loads((table.schema.metadata or {})[KEY]))
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as fault:
         raise ValueError(f"got {path.name}, which no sweep wrote, expected a results file (Parquet)") from fault
     return table.to_pandas(ignore_metadata=True), about
 

@@ -47,8 +47,9 @@ def collapse_depth(depths: pd.DataFrame) -> Ruling:
 def conjecture(frame: pd.DataFrame, depths: pd.DataFrame) -> Ruling:
     """T3. One case that meets the rule supports the conjecture.
 
-    It is refuted only when both ways of supporting it were open and none was taken: at least one cell whose depths
-    could be compared, at least one whose trained ranks could be. Judged without transport; strength 0 is no metric.
+    It is not supported only when both ways of supporting it were open and none was taken: at least one cell whose
+    depths could be compared, at least one whose trained ranks could be. Judged without transport; strength 0 is no
+    metric.
     """
     title = "Do heterogeneous metrics prevent rank collapse?"
     main = (frame["transport"] == "none") & (frame["strength"] > 0)
@@ -60,7 +61,7 @@ def conjecture(frame: pd.DataFrame, depths: pd.DataFrame) -> Ruling:
     if any(counts[by, "yes"] for by in BY):
         verdict = "supported"
     elif all(counts[by, "no"] for by in BY):
-        verdict = "refuted"
+        verdict = "not supported"
     else:
         verdict = NOT_TESTABLE
     told = [_told(table, by, counts) for by in BY]
@@ -81,9 +82,11 @@ def _told(table: pd.DataFrame, by: str, counts: dict[tuple[str, str], int]) -> s
         return f"By {by}, no cell can be tested{reason}." if len(cases) else f"By {by}, no cell{reason}."
     best = decided.loc[decided["advantage"].idxmax()]
     amount = f"{best['advantage']:+.2f} layers" if by == BY[0] else f"{best['advantage']:.2f} times"
+    half = decided[decided["half"] & (decided["says"] == "no")] if by == BY[0] else decided.iloc[:0]
+    only = f" In {len(half)} it beats the entropy-matched arms and not the homogeneous one." if len(half) else ""
     return (
         f"By {by}, {counts[by, 'yes']} of {len(decided)} cells meet the rule ({counts[by, NOT_TESTABLE]} more cannot "
-        f"be tested); the best is {amount} the best control, {title_of(best['control'])} ({best['cell']})."
+        f"be tested); the best is {amount} the best control, {title_of(best['control'])} ({best['cell']}).{only}"
     )
 
 
@@ -109,7 +112,6 @@ def _depth_case(cell: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     )
     if len(wide) < SEEDS:
         return _untested(case, f"{len(wide)} seeds have all arms, of which {SEEDS} are needed") | {"seeds": len(wide)}
-    open_ = {str(name): mostly_censored(arm) for name, arm in group.groupby("arm")}
     own = interval(wide[HETEROGENEOUS].to_numpy(float))
     compared = {name: interval(wide[name].to_numpy(float)) for name in rivals}
     control = max(compared, key=lambda name: compared[name][0])
@@ -117,15 +119,13 @@ def _depth_case(cell: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     case |= {
         "seeds": len(wide), "own": own[0], "own_low": own[1], "own_high": own[2], "control": control,
         "best": compared[control][0], "best_low": compared[control][1], "best_high": compared[control][2],
-        "advantage": own[0] - compared[control][0],
+        "advantage": own[0] - compared[control][0], "half": all(won[name] for name in rivals if name in MATCHED),
     }  # fmt: skip
     if all(won.values()):
         return case | {"says": "yes", "why": ""}
-    if open_[HETEROGENEOUS] and all(open_[name] for name, beaten in won.items() if not beaten):
-        return case | {
-            "says": NOT_TESTABLE,
-            "why": "neither it nor its rival collapses within the layers that were run",
-        }
+    if mostly_censored(group[group["arm"] == HETEROGENEOUS]):
+        why = "most of its runs do not collapse within the layers that were run: how much deeper it goes is not known"
+        return case | {"says": NOT_TESTABLE, "why": why}
     return case | {"says": "no", "why": ""}
 
 
@@ -150,12 +150,15 @@ def _rank_case(cell: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     means = wide.mean()
     control = str(means[controls].idxmax())
     advantage = float(means[HETEROGENEOUS] / means[control])
+    says, why = "yes" if advantage > TIMES else "no", ""
+    if says == "no" and TIMES * means[control] >= cell["width"]:
+        says, why = NOT_TESTABLE, f"no rank is {TIMES} times the best control's: the width is {cell['width']}"
     return case | {
         "seeds": len(wide), "own": float(means[HETEROGENEOUS]), "control": control, "best": float(means[control]),
         "advantage": advantage, "advantage_low": float(low), "advantage_high": float(high),
-        "says": "yes" if advantage > TIMES else "no", "why": "",
+        "says": says, "why": why,
     }  # fmt: skip
 
 
 def _untested(case: dict[str, Any], why: str) -> dict[str, Any]:
-    return case | {"says": NOT_TESTABLE, "why": why, "advantage": np.nan, "control": ""}
+    return case | {"says": NOT_TESTABLE, "why": why, "advantage": np.nan, "control": "", "half": False}

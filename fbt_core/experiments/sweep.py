@@ -57,15 +57,14 @@ def sweep(
         raise ValueError(f"got --backend {backend!r}, expected one of {', '.join(BACKENDS)}")
     jobs = [json.loads(json.dumps(job)) for job in jobs]
     whole = json.loads(json.dumps(identity)) | {"jobs": len(jobs), "jobs_sha256": digest(jobs)}
-    journal = Journal(out.with_name(f"{out.name}.journal"), whole)
-    if restart:
-        out.unlink(missing_ok=True)
-        journal.remove()
-    if out.exists():
+    journal = Journal(out.with_name(f"{out.name}.journal"), whole, restart)
+    if out.exists() and not restart:
         return _finished(out, whole)
     cluster = Cluster(workers or cores(), gpus, address)
     began = time.monotonic()
     with journal:
+        if restart:  # not before the journal is ours: another command may be at work on the same file
+            out.unlink(missing_ok=True)
         _work(jobs, run, journal, BACKENDS[backend], cluster, name, cost)
         frame = pd.DataFrame([row for number in range(len(jobs)) for row in journal.done[number]])
         frame = frame.astype({column: "float32" for column in single if column in frame})

@@ -61,6 +61,8 @@ class HuggingFaceModel:
         self.captures = any(map(capture.has_interface, attentions))
         if self.captures:
             module.set_attn_implementation(capture.NAME)
+        if any(parameter.dtype == torch.float64 for parameter in module.parameters()):
+            module.set_experts_implementation("eager")  # the joined products of a mixture know no float64
         self.fused = bool(getattr(module, "_supports_sdpa", False))
         observe(module, dict(self.stacks), blocks.is_mixer, blocks.is_feeder)
         self.owners = {stack: blocks.owner(module, found[0]) for stack, found in self.stacks.items()}

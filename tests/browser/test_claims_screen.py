@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.sync_api import Locator, expect
 
 from fbt_core.claims import CLAIMS
-from tests.browser.screen import Screen, colours
+from tests.browser.screen import WAIT, Screen, colours
 from tests.browser.test_views import BLANK
 
 TEXT = "the old sailor near the ships sings . the quiet girl writes a letter . " * 12
@@ -25,7 +25,7 @@ def checked(screen: Screen, **query: str) -> list[list[str]]:
     screen.open("claims", text=TEXT, **{"claims-text": "the sidebar's text", "claims-tokens": str(TOKENS)}, **query)
     main = screen.page.get_by_test_id("stMain")
     main.get_by_role("button", name="Check").click()
-    expect(main.locator("table.claims").get_by_text("…")).to_have_count(0, timeout=120_000)
+    expect(main.locator("table.claims").get_by_text("…")).to_have_count(0, timeout=2 * WAIT)
     screen.settle()
     rows = main.locator("table.claims tr").all()[1:]
     return [row.locator("td").all_text_contents() for row in rows]
@@ -48,7 +48,7 @@ def test_one_press_checks_all_and_each_can_be_opened_and_taken_away(screen: Scre
     expect(main.get_by_role("heading", name=f"C12 · {CLAIMS['C12'].title}")).to_be_visible()
     expect(main.locator(".katex").first).to_be_visible()
     assert all(colours(figure) > BLANK for figure in figures(screen))
-    expect(screen.page).to_have_url(re.compile("claim=C12"), timeout=5_000)
+    expect(screen.page).to_have_url(re.compile("claim=C12"))
     table = screen.download(main.get_by_role("button", name="Table as CSV"), tmp_path)
     saved = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert [row["id"] for row in saved] == list(CLAIMS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -132,14 +131,12 @@ def test_a_click_marks_one_token_and_the_next_one_more(screen: Screen) -> None:
     expect(sidebar.get_by_text("2 tokens marked:")).to_be_visible()
 
 
-@pytest.mark.parametrize("page", ["", "ellipsoids", "attention"])
+@pytest.mark.parametrize("page", ["ellipsoids", "attention"])
 def test_marks_are_seen(new_screen: Callable[..., Screen], page: str) -> None:
     """The very pixels in the mark's colour, none of which is there without marks."""
 
     def orange(screen: Screen) -> int:
-        part = (
-            screen.field() if page == "ellipsoids" else screen.maps() if page else screen.page.locator(".strip").first
-        )
+        part = screen.field() if page == "ellipsoids" else screen.maps()
         if page == "ellipsoids":
             part = part.locator("xpath=..")
         part.scroll_into_view_if_needed()
@@ -164,18 +161,6 @@ def test_umap_can_be_stopped_and_goes_on(screen: Screen) -> None:
     screen.settle()
     expect(chart(screen)).to_contain_text("UMAP 1 (no unit)")
     expect(main.get_by_role("button", name="Stop")).to_have_count(0)
-
-
-def test_the_same_link_draws_the_same_umap(new_screen: Callable[..., Screen]) -> None:
-    query = urlencode({"text": TEXT, "cloud-by": "AlignedUMAP", "cloud-seed": 7})
-    seen = []
-    for _ in range(2):
-        screen = new_screen()
-        screen.page.goto(f"{screen.address}/cloud?{query}")
-        figure = chart(screen)
-        expect(figure).to_contain_text("AlignedUMAP of the residual stream", timeout=COMPILING)
-        seen.append(figure.evaluate("figure => figure.data.map(trace => trace.x)"))
-    assert seen[0] == seen[1]
 
 
 def test_compare_draws_two_and_an_aligned_one(screen: Screen) -> None:
