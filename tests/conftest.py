@@ -41,8 +41,9 @@ sys.addaudithook(_refuse_outside)  # cannot be removed, so it is installed once,
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    """A test that forgets its own seed still sees the same numbers each time."""
+    """A test that forgets its own seed, or follows one that set the threads, still sees the same numbers each time."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

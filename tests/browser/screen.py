@@ -62,11 +62,15 @@ class Screen:
     def open(self, page: str = "", **query: str | int | float) -> Screen:
         """Go to a page of the app, as by typing its address, and wait until it stands still."""
         self.page.goto(f"{self.address}/{page}" + (f"?{urlencode(query)}" if query else ""))
-        return self.settle()
+        return self.drawn()
 
     def settle(self) -> Screen:
-        """Wait until the script has run, nothing it drew is out of date, and no spinner turns."""
+        """``drawn``, after something was changed on the page."""
         self.page.wait_for_timeout(PAUSE)  # a widget tells the server of its change only after a moment
+        return self.drawn()
+
+    def drawn(self) -> Screen:
+        """Wait until the script has run, nothing it drew is out of date, and no spinner turns."""
         self.page.wait_for_selector('[data-testid="stMain"] h2')
         self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
         self.page.wait_for_function("() => !document.querySelector('[data-stale=\"true\"], [data-testid=stSpinner]')")
@@ -76,7 +80,7 @@ class Screen:
         """Go to a page by the navigation on top."""
         self.page.get_by_test_id("stTopNavLink").filter(has_text=title).first.click()
         expect(self.page.get_by_role("heading", name=title, exact=True).first).to_be_visible()
-        return self.settle()
+        return self.drawn()
 
     def slider(self, label: str) -> Locator:
         """A slider of the sidebar."""

@@ -102,9 +102,12 @@ def test_two_twins_are_compared_and_a_link_opens_the_same(new_screen: Callable[.
 def test_the_figure_can_be_taken_away(screen: Screen, tmp_path: Path) -> None:
     screen.open("curvature", text=TEXT, a=TWIN, layer=1)
     popover = screen.page.locator(".st-key-figure-scatter-A").get_by_test_id("stPopover")
-    popover.get_by_role("button").click()
     for name in ("CSV, unpooled data", "SVG, as seen", "HTML, self-contained"):
-        saved = screen.download(screen.page.get_by_role("button", name=name).first, tmp_path)
+        popover.get_by_role("button").click()
+        button = screen.page.get_by_role("button", name=name).first
+        saved = screen.download(button, tmp_path)
+        screen.page.keyboard.press("Escape")
+        button.wait_for(state="hidden")
         text = saved.read_text(encoding="utf-8")
         if name.startswith("CSV"):
             rows = list(csv.DictReader(text.splitlines()))
