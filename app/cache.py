@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 import torch
@@ -15,13 +15,15 @@ from app import inputs, metrics, pictures, uploads
 from fbt_core import checkpoints
 from fbt_core.checkpoints import Checkpoint, load
 from fbt_core.checkpoints.faults import CheckpointError
-from fbt_core.claims import Evidence, Finding
 from fbt_core.huggingface.config import HuggingFaceConfig
 from fbt_core.measures import Reading, read
 from fbt_core.measures.geometry import read_geometry
 from fbt_core.model import build
 from fbt_core.tokenizer import Encoding
 from fbt_core.trace import Trace
+
+if TYPE_CHECKING:
+    from fbt_core.claims import Evidence, Finding  # its fifteen files are for the page that asks for them
 
 MAXIMUM_TOKENS = 4096
 """A longer text is cut, with a notice."""

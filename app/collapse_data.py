@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,11 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from app import results_file
 from fbt_core.experiments import results
 from fbt_core.experiments.depths import cell_columns, collapse_depths, depth_table
 from fbt_core.experiments.intervals import bands, interval
+from fbt_core.experiments.profile import FLOOR
 from fbt_core.experiments.rule_exponent import triples
 from fbt_core.experiments.rules import judge
 from fbt_core.experiments.ruling import Ruling
@@ -24,19 +26,13 @@ from fbt_core.experiments.uploaded import MOST_BYTES, read_uploaded
 RESULTS = Path(os.environ.get("FIBERSCOPE_RESULTS", Path(__file__).parent.parent / "experiments" / "results.parquet"))
 """The kept results; whoever starts the server may name another file."""
 
-EXPONENTS = "exponents.parquet"
-"""Beside it: the residuals in high precision."""
-
 ORDER = (
     "heterogeneous", "homogeneous", "matched", "matched_dot", "shuffled", "positional", "identity",
     "free_heterogeneous", "matched_homogeneous", "free", "dot",
 )  # fmt: skip
 """Of the arms: decides on colours, so the arm that matters comes first and those that it must beat after it."""
 
-MINE = "_collapse_file"
-"""Session state: the last file that was chosen, by its id, so that it is read once."""
-
-FLOOR = -13.0
+DEEPEST = math.log10(FLOOR)
 """log10 of the residual below which float64 holds rounding only: lines lie there."""
 
 
@@ -66,46 +62,28 @@ def kept() -> Rows | None:
     """Ours, or None where the file is not there."""
     if not RESULTS.is_file():
         return None
-    beside = RESULTS.with_name(EXPONENTS)
-    stamps = tuple(path.stat().st_mtime_ns if path.is_file() else 0 for path in (RESULTS, beside))
+    beside = results.exponents_beside(RESULTS)
+    stamps = tuple(path.stat().st_mtime_ns if path else 0 for path in (RESULTS, beside))
     return _kept(str(RESULTS), stamps)
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the results")
 def _kept(path: str, stamps: tuple[int, ...]) -> Rows:
-    beside = Path(path).with_name(EXPONENTS)
-    exponents = results.read(beside)[0] if beside.is_file() else None
+    beside = results.exponents_beside(Path(path))
+    exponents = results.read(beside)[0] if beside else None
     frame, about = results.read(Path(path))
     return judged("Ours", frame, exponents, about)
 
 
 def chosen() -> Rows | None:
     """The user's own file, if one is chosen and sound. Raises ``ValueError`` for one that is not."""
-    file = st.file_uploader(
-        "Your results file", type=["parquet"], key="collapse-file", max_upload_size=MOST_BYTES >> 20,
-        help="What `python -m fbt_core collapse --plan ...` wrote. It is read in a process of its own and kept for "
-        "this session only.",
-    )  # fmt: skip
-    if file is None:
-        st.session_state.pop(MINE, None)
-        return None
-    held = st.session_state.get(MINE)
-    if held is None or held[0] != file.file_id:
-        held = st.session_state[MINE] = (file.file_id, _read(file.getvalue()))
-    if isinstance(held[1], ValueError):
-        raise held[1]
-    return held[1]
+    source = "What `python -m fbt_core collapse --plan ...` wrote. "
+    return results_file.chosen("Your results file", "collapse-file", MOST_BYTES, source, _yours)
 
 
-def _read(content: bytes) -> Rows | ValueError:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.parquet"
-        path.write_bytes(content)
-        try:
-            frame, about = read_uploaded(path)
-            return judged("Yours", frame, None, about)
-        except ValueError as fault:
-            return fault
+def _yours(path: Path) -> Rows:
+    frame, about = read_uploaded(path)
+    return judged("Yours", frame, None, about)
 
 
 def arms_of(files: list[Rows]) -> list[str]:
@@ -127,7 +105,7 @@ def by_layer(frame: pd.DataFrame, arm: str, name: str) -> np.ndarray:
     runs = frame[frame["arm"] == arm].pivot(index="seed", columns="layer", values=name).astype(float)
     values = runs.to_numpy()
     if name == "log10_residual":
-        values = np.maximum(values, FLOOR)
+        values = np.maximum(values, DEEPEST)
     return np.concatenate([runs.columns.to_numpy(float)[None], bands(values)])
 
 

@@ -15,8 +15,9 @@ from app.collapse_choice import Choice, greek
 from app.collapse_data import Rows, by_layer
 from app.figures import collapse as figures
 from app.figures.collapse import Line, Rule
-from fbt_core.experiments.depths import cell_columns
+from fbt_core.experiments.depths import COLLAPSED, cell_columns
 from fbt_core.experiments.intervals import interval
+from fbt_core.experiments.profile import FLOOR
 from fbt_core.experiments.report import provenance
 from fbt_core.experiments.rule_depth import CONTROLS, TIMES
 from fbt_core.experiments.rule_exponent import CONTENT, POSITIONAL
@@ -143,10 +144,10 @@ def residuals(rows: Rows, choice: Choice) -> None:
     if not lines:
         _none(rows)
         return
-    rules = [Rule("y", 1e-3, "collapsed: below 10⁻³ (T2)")]
-    if min(float(np.nanmin(line.y)) for line in lines) < 1e-12:
-        rules.append(Rule("y", 1e-13, "rounding of float64"))
-    alive = max(int(line.x[np.nonzero(line.y > 1.01e-13)[0]].max(initial=0)) for line in lines) + 1
+    rules = [Rule("y", 10.0**COLLAPSED, "collapsed: below 10⁻³ (T2)")]
+    if min(float(np.nanmin(line.y)) for line in lines) < 10 * FLOOR:
+        rules.append(Rule("y", FLOOR, "rounding of float64"))
+    alive = max(int(line.x[np.nonzero(line.y > 1.01 * FLOOR)[0]].max(initial=0)) for line in lines) + 1
     figure = figures.profile(
         lines,
         _title("Residual by depth", rows),
@@ -252,25 +253,18 @@ def last_layer(rows: Rows, choice: Choice, name: str) -> None:
         _none(rows)
         return
     last = frame[frame["layer"] == frame["layers"]]
-    lines = []
-    for arm in _arms(choice, last):
-        values = last.loc[last["arm"] == arm, name].dropna().to_numpy(float)
-        if len(values):
-            mean, low, high = interval(values)
-            lines.append(
-                Line(
-                    title_of(arm), _index(choice, arm), np.zeros(1), np.array([mean]), np.array([low]), np.array([high])
-                )
-            )
-    if not lines:
+    by_arm = {arm: last.loc[last["arm"] == arm, name].dropna().to_numpy(float) for arm in _arms(choice, last)}
+    drawn = {arm: interval(values) for arm, values in by_arm.items() if len(values)}
+    if not drawn:
         st.caption(f"{rows.name}: no {name} at the last layer.")
         return
+    lines = [_line(choice, arm, np.array(values)[:, None], np.zeros(1)) for arm, values in drawn.items()]
     rules = []
     if name == "accuracy" and "chance" in last and last["chance"].notna().any():
         rules = [Rule("x", float(last["chance"].median()), "chance")]
-    controls = [line for line, arm in zip(lines, _arms(choice, last), strict=False) if arm in CONTROLS]
+    controls = [values[0] for arm, values in drawn.items() if arm in CONTROLS]
     if name == "effective_rank" and controls:
-        best = max(float(line.y[0]) for line in controls)
+        best = max(controls)
         rules = [Rule("x", TIMES * best, f"T3: {TIMES:g} × the best control shown")]
     titles = {"effective_rank": "Effective rank after the last layer", "accuracy": "Accuracy on held-out sequences"}
     units = {"effective_rank": "effective rank, raw (dimensionless)", "accuracy": "share of tokens answered rightly"}

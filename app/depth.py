@@ -10,6 +10,7 @@ import numpy as np
 from app import cache
 from app.cache import Request
 from app.figures.lines import Series
+from fbt_core.experiments.intervals import bands
 from fbt_core.measures import MEASURES, Reading
 from fbt_core.training.grammar import sample_text
 
@@ -100,10 +101,6 @@ def over_texts(request: Request, count: int, name: str, stage: str, **options: s
         yield residual_values(replace(request, text=text), name, stage, **options)
 
 
-def bootstrap(rows: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean over texts (first axis) and its 95 % interval: percentiles of the means of ``RESAMPLES`` resamples."""
-    rng = np.random.default_rng(seed)
-    chosen = rng.integers(len(rows), size=(RESAMPLES, len(rows)))
-    means = rows[chosen].mean(1)
-    low, high = np.percentile(means, [2.5, 97.5], axis=0)
-    return rows.mean(0), low, high
+def bootstrap(rows: np.ndarray) -> np.ndarray:
+    """(mean, low, high): mean over texts (first axis) and its 95 % interval."""
+    return bands(rows, RESAMPLES)

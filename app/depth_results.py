@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import widgets
+from app import results_file, widgets
 from app.depth_panels import FINAL as STAR
 from app.depth_panels import x_title
 from app.figures import theme
@@ -29,9 +26,6 @@ MOST_CATEGORIES = 7
 LONGEST_NAME = 60
 FALLING = ("dong_residual", "mu")
 """Measures that fall by orders of magnitude: on a log axis."""
-
-MINE = "_ranks_file"
-"""Session state: the last file that was chosen, by its id, so that it is read once."""
 
 
 def draw() -> None:
@@ -56,29 +50,7 @@ def draw() -> None:
 
 def chosen() -> pd.DataFrame | None:
     """The rows of the file that the visitor chose, or None. Raises ``ValueError`` for one that cannot be used."""
-    file = st.file_uploader(
-        "Results of `fbt_core ranks`", type=["parquet"], key="ranks-file", max_upload_size=BOUNDS.bytes >> 20,
-        help="It is read in a process of its own and kept for this session only.",
-    )  # fmt: skip
-    if file is None:
-        st.session_state.pop(MINE, None)
-        return None
-    held = st.session_state.get(MINE)
-    if held is None or held[0] != file.file_id:
-        held = st.session_state[MINE] = (file.file_id, _read(file.getvalue()))
-    if isinstance(held[1], ValueError):
-        raise held[1]
-    return held[1]
-
-
-def _read(content: bytes) -> pd.DataFrame | ValueError:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.parquet"
-        path.write_bytes(content)
-        try:
-            return read_rank_file(path)
-        except ValueError as fault:
-            return fault
+    return results_file.chosen("Results of `fbt_core ranks`", "ranks-file", BOUNDS.bytes, "", read_rank_file)
 
 
 def _figure(frame: pd.DataFrame) -> None:

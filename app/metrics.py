@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from fbt_core import claims
 from fbt_core.checkpoints import Checkpoint, Origin
 from fbt_core.geometry.sources import SOURCES, Options, apply, with_strength
 from fbt_core.trace import Trace
 
 if TYPE_CHECKING:
     from app.cache import Request
+    from fbt_core.claims import Evidence
 
 OFFERED = tuple(name for name in SOURCES if name != "learned")
 """The sources that a model without a metric may get one from."""
@@ -88,12 +88,14 @@ def reasons(model: Any, trace: Trace) -> dict[str, str]:
     return {name: why for name, why in found.items() if why}
 
 
-def evidence(checkpoint: Checkpoint, request: Request, text: str, tokens: int) -> claims.Evidence:
+def evidence(checkpoint: Checkpoint, request: Request, text: str, tokens: int) -> Evidence:
     """What the claims look at, on a text that need not be the sidebar's, with the metric that the request names.
 
     Raises ``ValueError`` where the model cannot run on the text, and ``CheckpointError`` for an adapter of another
     base.
     """
+    from fbt_core import claims
+
     name, more = kind(request.source), options(request, checkpoint.origin)
     given = {"rank": request.rank, "strength": request.strength, "device": request.device}
     if not more:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -176,9 +177,11 @@ def test_the_exports_hold_every_finding() -> None:
     assert said["claims"][0]["grid"] == [[0.5, -1.0], [None, 2.0]]
 
 
-def test_a_results_file_that_is_none_is_refused() -> None:
-    refused = claims_results.read(b"PAR1 no parquet")
-    assert refused.rows is None and refused.digest == "" and "expected" in refused.fault
+def test_a_results_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "none.parquet").write_bytes(b"PAR1 no parquet")
+    with pytest.raises(ValueError, match="expected"):
+        claims_results.read(tmp_path / "none.parquet")
+    assert claims_results.held().rows is None and claims_results.held().digest == ""
     assert claims._key("C14", "ab") == "C14 ab" and claims._key("C1", "ab") == "C1" == claims._key("C1", "")
 
 

@@ -172,7 +172,7 @@ def test_residuals_end_at_the_floor_of_float64() -> None:
     table = rows()
     table["log10_residual"] = table["log10_residual"].where(table["layer"] < 5, -np.inf)
     found = collapse_data.by_layer(table[(table["length"] == 256)], "matched", "log10_residual")
-    assert found[1].min() == collapse_data.FLOOR == -13 and np.isfinite(found).all()
+    assert found[1].min() == collapse_data.DEEPEST == -13 and np.isfinite(found).all()
 
 
 def test_rules_on_a_log_axis_stand_where_they_say() -> None:

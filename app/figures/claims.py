@@ -129,17 +129,9 @@ def _shared(curve: Curve, index: int) -> dict[str, Any]:
 
 
 def _band(curve: Curve, index: int) -> list[Any]:
-    """Low to high as one filled outline."""
     if curve.low is None or curve.high is None:
         return []
-    good = np.isfinite(curve.low) & np.isfinite(curve.high)
-    x, low, high = curve.x[good], curve.low[good], curve.high[good]
-    return [
-        go.Scatter(
-            x=np.concatenate([x, x[::-1]]), y=np.concatenate([high, low[::-1]]), mode="lines", line={"width": 0},
-            fill="toself", fillcolor=theme.faint(index), hoverinfo="skip", showlegend=False, legendgroup=str(index),
-        )
-    ]  # fmt: skip
+    return [theme.band(curve.x, curve.low, curve.high, theme.faint(index), str(index))]
 
 
 def _errors(curve: Curve) -> dict[str, Any] | None:

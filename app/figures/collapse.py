@@ -152,13 +152,7 @@ def _line(line: Line, x_name: str) -> go.Scatter:
 
 
 def _band(line: Line) -> go.Scatter:
-    good = np.isfinite(line.low) & np.isfinite(line.high)
-    colour = theme.faint(_colour(line.index), 0.16)
-    return go.Scatter(
-        x=np.concatenate([line.x[good], line.x[good][::-1]]), mode="lines", line={"width": 0}, fill="toself",
-        y=np.concatenate([line.high[good], line.low[good][::-1]]), fillcolor=colour, hoverinfo="skip",
-        showlegend=False, legendgroup=str(line.index),
-    )  # fmt: skip
+    return theme.band(line.x, line.low, line.high, theme.faint(_colour(line.index), 0.16), str(line.index))
 
 
 def _draw_rules(figure: go.Figure, rules: Sequence[Rule], *, log_x: bool = False, log_y: bool = False) -> None:

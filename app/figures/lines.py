@@ -86,16 +86,10 @@ def _line(one: Series, index: int) -> list[go.Scatter]:
 
 
 def _band(one: Series, index: int) -> go.Scatter:
-    """Low to high as one filled outline, gaps left out."""
+    """Without the entry after the final norm, which stands apart."""
     assert one.low is not None and one.high is not None
     count = len(one.x) - one.final
-    good = np.isfinite(one.low[:count]) & np.isfinite(one.high[:count])
-    x = one.x[:count][good]
-    return go.Scatter(
-        x=np.concatenate([x, x[::-1]]), y=np.concatenate([one.high[:count][good], one.low[:count][good][::-1]]),
-        mode="lines", line={"width": 0}, fill="toself", fillcolor=theme.faint(index), hoverinfo="skip",
-        showlegend=False, legendgroup=str(index),
-    )  # fmt: skip
+    return theme.band(one.x[:count], one.low[:count], one.high[:count], theme.faint(index), str(index))
 
 
 def _depth_ticks(series: list[Series]) -> dict:

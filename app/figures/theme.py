@@ -6,6 +6,7 @@ import html
 import textwrap
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from fbt_core.measures.table import Measure
@@ -53,6 +54,16 @@ def faint(index: int, alpha: float = 0.18) -> str:
     colour = CATEGORIES[index % len(CATEGORIES)]
     red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha})"
+
+
+def band(x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, group: str) -> go.Scatter:
+    """Low to high as one filled outline, gaps left out; it comes and goes with the legend's entry of its group."""
+    good = np.isfinite(low) & np.isfinite(high)
+    x, low, high = x[good], low[good], high[good]
+    return go.Scatter(
+        x=np.concatenate([x, x[::-1]]), y=np.concatenate([high, low[::-1]]), mode="lines", line={"width": 0},
+        fill="toself", fillcolor=colour, hoverinfo="skip", showlegend=False, legendgroup=group,
+    )  # fmt: skip
 
 
 def template(dark: bool) -> go.layout.Template:

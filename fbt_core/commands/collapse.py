@@ -19,9 +19,6 @@ from fbt_core.experiments.rule_exponent import exponent_table
 from fbt_core.experiments.rules import judge
 from fbt_core.experiments.sweep import SweepError, sweep
 
-EXPONENTS = "exponents.parquet"
-"""Name of the file beside a results file that holds the residuals in high precision."""
-
 
 def collapse(
     plan: Annotated[Path | None, typer.Option(help="Run this plan (TOML); the same command again resumes it.")] = None,
@@ -45,7 +42,8 @@ def collapse(
             raise ValueError("got none or several of --plan, --exponents and --report, expected one of them")
     with one_line_errors(SweepError):
         if report_file is not None:
-            print(report(results.read(report_file)[0], beside(report_file), results.read(report_file)[1]), end="")
+            frame, about = results.read(report_file)
+            print(report(frame, _beside(report_file), about), end="")
         elif exponents:
             print(exponents_table(exponent_table(_exponents(out, seeds))))
         elif plan is not None:
@@ -56,7 +54,7 @@ def _run(
     plan: Plan, out: Path | None, backend: str, workers: int | None, gpus: float, address: str | None, restart: bool
 ) -> None:
     target = out or Path("runs") / f"{plan.name}.parquet"
-    own = target.with_name(f"{target.stem}-{EXPONENTS}")
+    own = results.own_exponents(target)
     if restart:
         own.unlink(missing_ok=True)
     frame = sweep(
@@ -66,7 +64,7 @@ def _run(
     if plan.exponents and not (own.is_file() and results.read(own)[0]["seed"].nunique() == plan.exponents):
         _exponents(own, plan.exponents)
     print(f"{target}: {len(frame):,} rows of {len(plan.jobs)} jobs")
-    print(verdict_lines(judge(frame, beside(target))))
+    print(verdict_lines(judge(frame, _beside(target))))
 
 
 def _exponents(out: Path | None, seeds: int) -> pd.DataFrame:
@@ -76,9 +74,7 @@ def _exponents(out: Path | None, seeds: int) -> pd.DataFrame:
     return frame
 
 
-def beside(file: Path) -> pd.DataFrame | None:
-    """The residuals in high precision that lie beside a results file: its plan's own, or else ``exponents.parquet``."""
-    for place in (file.with_name(f"{file.stem}-{EXPONENTS}"), file.with_name(EXPONENTS)):
-        if place.is_file():
-            return results.read(place)[0]
-    return None
+def _beside(file: Path) -> pd.DataFrame | None:
+    """The residuals in high precision that lie beside a results file."""
+    place = results.exponents_beside(file)
+    return results.read(place)[0] if place else None

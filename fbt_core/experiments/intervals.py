@@ -12,9 +12,9 @@ LEVELS = (2.5, 97.5)
 """Percentiles of a 95 % interval."""
 
 
-def resamples(count: int, seed: int = 0) -> Int[np.ndarray, "resample count"]:
+def resamples(count: int, times: int = RESAMPLES) -> Int[np.ndarray, "resample count"]:
     """Which of ``count`` seeds each resample holds: the same for every statistic, so that differences are paired."""
-    return np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
+    return np.random.default_rng(0).integers(count, size=(times, count))
 
 
 def interval(
@@ -30,7 +30,7 @@ def interval(
     return float(statistic(values, axis=0)), float(low), float(high)
 
 
-def bands(values: Float[np.ndarray, "seed point"]) -> Float[np.ndarray, "3 point"]:
+def bands(values: Float[np.ndarray, "seed point"], times: int = RESAMPLES) -> Float[np.ndarray, "3 point"]:
     """Mean over seeds and its 95 % interval at every point, NaN where any seed's value is NaN."""
-    low, high = np.percentile(values[resamples(len(values))].mean(1), LEVELS, axis=0)
+    low, high = np.percentile(values[resamples(len(values), times)].mean(1), LEVELS, axis=0)
     return np.stack([values.mean(0), low, high])

@@ -61,3 +61,17 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__,
         "pandas": pd.__version__, "pyarrow": pyarrow.__version__,
     }  # fmt: skip
+
+
+EXPONENTS = "exponents.parquet"
+"""Residuals in high precision, for all results of a folder that have none of their own."""
+
+
+def own_exponents(file: Path) -> Path:
+    """Where the residuals in high precision of one results file lie, if its plan asks for them."""
+    return file.with_name(f"{file.stem}-{EXPONENTS}")
+
+
+def exponents_beside(file: Path) -> Path | None:
+    """The residuals in high precision that lie beside a results file: its own, or else those of its folder."""
+    return next((place for place in (own_exponents(file), file.with_name(EXPONENTS)) if place.is_file()), None)
