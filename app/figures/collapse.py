@@ -158,7 +158,8 @@ def _band(line: Line) -> go.Scatter:
 def _draw_rules(figure: go.Figure, rules: Sequence[Rule], *, log_x: bool = False, log_y: bool = False) -> None:
     """Shapes take the value, annotations on a log axis its logarithm: Plotly's own convention.
 
-    Names of heights stand at the left, where the lines of a stack that collapses are far; those of places on top.
+    Names of heights stand at the left, where the lines of a stack that collapses are far, and a marker's size above the
+    rule; those of places on top.
     """
     places = [rule.value for rule in rules if rule.axis == "x"]
     for rule in rules:
@@ -167,7 +168,7 @@ def _draw_rules(figure: go.Figure, rules: Sequence[Rule], *, log_x: bool = False
         if rule.axis == "y":
             place = float(np.log10(rule.value)) if log_y else rule.value
             figure.add_hline(y=rule.value, **shown)
-            figure.add_annotation(x=0, xref="paper", xanchor="left", xshift=2, y=place, **words)
+            figure.add_annotation(x=0, xref="paper", xanchor="left", xshift=2, y=place, yshift=7, **words)
         else:
             place = float(np.log10(rule.value)) if log_x else rule.value
             anchor = (
