@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlparse
 import numpy as np
 from PIL import Image
 from playwright.sync_api import ConsoleMessage, Locator, Page, Request, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 PATIENCE = float(os.environ.get("FIBERSCOPE_PATIENCE", "1"))
 """Multiplies every wait, for a machine that is slow or busy. No test waits this long unless something is missing."""
@@ -20,8 +21,36 @@ PATIENCE = float(os.environ.get("FIBERSCOPE_PATIENCE", "1"))
 WAIT = 60_000 * PATIENCE
 """Milliseconds until something that must appear counts as missing."""
 
-PAUSE = 300 * PATIENCE
-"""Milliseconds in which a change in a widget has reached the server."""
+LONG = 500
+"""Milliseconds of the longest delay after which a widget tells the server of its change."""
+
+MOMENT = 80
+"""Milliseconds from an answer of the server until the page shows that its script runs."""
+
+WATCH = """
+(() => {
+  const waiting = new Set(), watched = new WeakSet(), now = () => performance.now();
+  const { setTimeout: begin, clearTimeout: end } = window, send = WebSocket.prototype.send;
+  let sent = 0, answered = 0;
+  window.setTimeout = (act, delay, ...rest) => {
+    const id = begin((...given) => { waiting.delete(id); act(...given); }, delay, ...rest);
+    if (delay >= 10 && delay <= LONG) waiting.add(id);
+    return id;
+  };
+  window.clearTimeout = (id) => { waiting.delete(id); end(id); };
+  WebSocket.prototype.send = function (data) {
+    sent = now();
+    if (!watched.has(this)) this.addEventListener("message", () => { answered = now(); });
+    watched.add(this);
+    return send.call(this, data);
+  };
+  window.told = () => waiting.size === 0 && (answered > sent || sent === 0) && now() - answered > MOMENT;
+})()
+""".replace("LONG", str(LONG)).replace("MOMENT", str(MOMENT))
+"""In the page, before its own scripts: whether a widget still waits to tell the server, or the server to answer."""
+
+FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Until what an event changed has been painted, and with it every effect of the change has begun."""
 
 PROBE = re.compile(r":\d+/\w+/_stcore/(health|host-config)$")
 """Streamlit's own script looks for its server below the page's path first, is told 404, and then looks at the root."""
@@ -40,6 +69,7 @@ class Screen:
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(WAIT)
+        self.page.add_init_script(WATCH)
         expect.set_options(timeout=WAIT)
         self.page.on("console", self._check_message)
         self.page.on("pageerror", lambda error: self._fault(f"page error: {error}"))
@@ -66,7 +96,11 @@ class Screen:
 
     def settle(self) -> Screen:
         """``drawn``, after something was changed on the page."""
-        self.page.wait_for_timeout(PAUSE)  # a widget tells the server of its change only after a moment
+        self.page.evaluate(FRAMES)
+        try:
+            self.page.wait_for_function("() => told()", timeout=1000 * PATIENCE)
+        except PlaywrightTimeoutError:
+            pass  # something on the page keeps a timer going: the pause was long enough
         return self.drawn()
 
     def drawn(self) -> Screen:
