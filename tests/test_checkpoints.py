@@ -231,3 +231,12 @@ def test_weights_that_overflow_are_a_named_fault(good: Path) -> None:
     native.save(good, config, state, TOKENIZER, {})
     with pytest.raises(ValueError, match="overflow in layer 1"):
         build(load(good)).trace(torch.tensor([0, 5, 3]))
+
+
+def test_of_sick_weights_a_run_names_the_weights_and_not_the_strength(good: Path) -> None:
+    config = replace(CONFIG, layers=2)
+    state = FiberBundleTransformer(config).state_dict()
+    state["blocks.0.log_tau"][0] = float("nan")
+    native.save(good, config, state, TOKENIZER, {})
+    with pytest.raises(ValueError, match=r"NaN or infinite weights in 'blocks\.0\.log_tau'"):
+        build(load(good)).trace(torch.tensor([0, 5, 3]))

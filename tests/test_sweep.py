@@ -298,6 +298,7 @@ def test_a_plan_is_the_product_of_its_lists(tmp_path: Path) -> None:
         ("seeds = 2", "seeds = 200000", "jobs, expected at most 100000"),
         ("seeds = 2", "seeds = 2000000000000", "jobs, expected at most 100000"),
         ("seeds = 2", "seeds = [0]\nseed = [1, 2]", "got seed, expected arms and seeds"),
+        ("seeds = 2", "strength = 3", "got strengths and strength too"),
         ("seeds = 2", "omega = []", "got omega = []"),
         ("seeds = 2", "omega = [0.0, 0]", "got the arm heterogeneous twice in plan.toml at seed 0"),
         ('"tau/L" = [0, 1]', '"tau/L" = [1, 1.0]', "got the arm heterogeneous twice in plan.toml at seed 0"),

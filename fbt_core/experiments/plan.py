@@ -105,6 +105,8 @@ def _jobs(grid: dict[str, Any], where: str, most: int) -> Iterator[Job]:
     rest = dict(grid)
     seeds = _seeds(rest.pop("seeds", 1), where)
     arms = _list(rest.pop("arms", []), "arms", where)
+    if "strengths" in rest and (both := sorted(rest.keys() & {"strength", "unit"})):
+        raise ValueError(f"{where}: got strengths and {' and '.join(both)} too, expected one way: leave out the second")
     axes = [_strengths(rest.pop("strengths", {}), where), _sizes(rest.pop("sizes", [{}]), where)]
     if twice := sorted(rest.keys() & {"arm", "seed"}):
         raise ValueError(f"{where}: got {' and '.join(twice)}, expected arms and seeds")

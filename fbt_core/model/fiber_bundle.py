@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from fbt_core.checkpoints.health import few
 from fbt_core.config import FiberBundleConfig
 from fbt_core.model.block import BlockRecord, FiberBlock
 from fbt_core.model.initialise import initialise
@@ -77,15 +78,24 @@ class FiberBundleTransformer(nn.Module):
                 x = after
                 layers.append(_layer_trace(len(layers), before, after, record, self.config.own_score))
         except torch.linalg.LinAlgError as error:  # a Cholesky factor of NaN
-            raise ValueError(
-                f"got numbers that overflow in layer {len(layers)} at strength {strength:g}, expected finite ones: "
-                "lower the strength, or open an earlier checkpoint"
-            ) from error
+            raise ValueError(self._not_finite(len(layers), strength)) from error
         normed = self.final_norm(x)
         return Trace(
             ids=ids, layers=tuple(layers), normed=normed[0], logits=self._logits(normed)[0], strength=strength,
             has_metric=self.config.has_metric, tokens=tuple(tokens),
         )  # fmt: skip
+
+    def _not_finite(self, layer: int, strength: float) -> str:
+        """Why a pass could not go on: of weights that are sick no strength is low enough."""
+        if sick := [name for name, value in self.named_parameters() if not value.isfinite().all()]:
+            return (
+                f"got NaN or infinite weights in {few(sick)}, expected finite ones: open an earlier checkpoint; the "
+                "Weights page shows which"
+            )
+        return (
+            f"got numbers that overflow in layer {layer} at strength {strength:g}, expected finite ones: lower the "
+            "strength, or open an earlier checkpoint"
+        )
 
     def traces(
         self, ids: Int[Tensor, " token"], strength: float = 1.0, tokens: Sequence[str] = (), target: None = None,
