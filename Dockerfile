@@ -1,6 +1,7 @@
 # The app alone, as an unprivileged user. Build: docker build -t fiberscope .
 # Run:   docker run --rm -p 127.0.0.1:8501:8501 fiberscope
 # torch for the CPU is enough to look at models of this size; pass another base image for a GPU.
+# No compiler is in it, so that exact attention runs on torch alone: add g++ where long FBT texts must be quick.
 ARG BASE=python:3.11-slim
 FROM ${BASE}
 

@@ -1,7 +1,10 @@
-"""``python -m bench.attention``: what exact heterogeneous attention costs, beside torch's own standard attention.
+"""``python -m bench.attention``: what exact attention costs, as a multiple of torch's own standard attention.
 
-Three ways are timed in turn, round after round, so that a busy machine slows all of them alike, and each ratio is the
-median of the rounds' own ratios. Memory is the peak that torch's allocator held above the inputs during one call.
+All ways of one length are timed in turn, round after round, so that a busy machine slows them alike; a ratio is that of
+one round: of CPU seconds with one thread, else of wall-clock seconds. Metrics are of rank r, every token's own, or of m
+atoms that all tokens share, their features included. The floor is the ratio of the products of d numbers that both
+need, without exponentials or sums. Memory, each way in a process of its own: the peak of one call above what stood
+before it, by the system's count (VmHWM).
 """
 
 from __future__ import annotations
@@ -9,170 +12,182 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import statistics
-import tempfile
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler reads it when torch is imported, and is chatty otherwise
-
 import torch
 import torch.nn.functional as F
 import typer
-from torch.profiler import ProfilerActivity, profile
 
-from fbt_core.attention.factored import dictionary_attention, features
+from bench.laps import device_bytes, in_turn, machine, ratio, spread
+from bench.trace import kilobytes
+from fbt_core.attention import attend
+from fbt_core.attention.fused.build import kernel
 from fbt_core.attention.scores import Factors
-from fbt_core.attention.streamed import streamed_attention
 from fbt_core.geometry.metric import DictionaryMetric, LowRankMetric
 
-HEADS, DIM, RANK, ATOMS = 8, 64, 4, 32
-WARM_UP = 2
+HEADS, DIM, ATOMS = 8, 64, 32
+RANKS = (4, 8)
+AIM = 1.25
+"""The aim is 1.25 (1 + r), forward and backward alike, and 3 for a dictionary."""
 
-Attention = Callable[[], torch.Tensor]
-Row = dict[str, float]
+NUMBERS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+PASSES = ("forward", "forward + backward")
+SHORT = 1024
+"""Longer texts have fewer rounds, in proportion, and shorter ones more."""
+
+Row = dict[str, str | float | bool | list[float]]
 
 
-def inputs(length: int, device: str, dictionary: bool) -> Factors:
-    """Random causal factors of one sequence: B = 1, H = 8, d = 64, E||U_t||_F^2 = 4 as in a trained model."""
+def inputs(length: int, rank: int, causal: bool, numbers: str, device: str) -> Factors:
+    """Random factors of one sequence, E||U_t||_F^2 = 4 as in a trained model; rank 0 stands for the dictionary."""
     generator = torch.Generator().manual_seed(length)
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator).to(device)
 
     q, k, v = (normal(1, HEADS, length, DIM) for _ in range(3))
-    if dictionary:
-        atoms = normal(HEADS, DIM, ATOMS) / math.sqrt(DIM)
-        metric = DictionaryMetric.of(atoms, normal(1, HEADS, length, ATOMS).square() * 4 / ATOMS)
+    if rank == 0:
+        weights = normal(1, HEADS, length, ATOMS).square() * 4 / ATOMS
+        parts = [normal(HEADS, DIM, ATOMS) / math.sqrt(DIM), weights]
     else:
-        metric = LowRankMetric(normal(1, HEADS, length, DIM, RANK) * math.sqrt(4 / (DIM * RANK)))
-    tau = torch.full((HEADS,), 2 * math.sqrt(DIM), device=device)
-    return Factors(q, k, v, metric, tau, 0.05 * metric.trace, alpha=1.0, causal=True)
+        parts = [normal(1, HEADS, length, DIM, rank) * math.sqrt(4 / (DIM * rank))]
+    q, k, v, *parts = (x.to(NUMBERS[numbers]).requires_grad_() for x in (q, k, v, *parts))
+    metric = LowRankMetric(*parts) if rank else DictionaryMetric.of(*parts)
+    tau = torch.full((HEADS,), 2 * math.sqrt(DIM)).to(q)
+    return Factors(q, k, v, metric, tau, 0.05 * metric.trace.detach(), alpha=1.0, causal=causal)
 
 
-def contenders(length: int, device: str) -> dict[str, Attention]:
-    """The three ways, ready to call. Standard attention reads the same q, k, v as the exact heterogeneous one."""
-    full, shared = inputs(length, device, dictionary=False), inputs(length, device, dictionary=True)
-    return {
-        "sdpa": lambda: F.scaled_dot_product_attention(full.q, full.k, full.v, is_causal=True),
-        "exact": lambda: streamed_attention(full, "riemannian"),
-        "dictionary": lambda: dictionary_attention(shared),
-    }
+def way(f: Factors, name: str, backward: bool) -> Callable[[], object]:
+    """``sdpa`` or ``ours`` on these factors, ready to call."""
+
+    def out() -> torch.Tensor:
+        if name == "sdpa":
+            return F.scaled_dot_product_attention(f.q, f.k, f.v, is_causal=f.causal)
+        return attend(f, "riemannian")
+
+    pull = torch.randn(f.v.shape, generator=torch.Generator().manual_seed(0)).to(f.v)
+    wanted = [f.q, f.k, f.v]
+    if name != "sdpa":
+        wanted += [f.metric.atoms, f.metric.weights] if isinstance(f.metric, DictionaryMetric) else [f.metric.U]
+
+    def forward() -> object:
+        with torch.no_grad():
+            return out()
+
+    def both() -> object:
+        return torch.autograd.grad(out(), wanted, pull)
+
+    return both if backward else forward
 
 
-def seconds(attend: Attention, device: str) -> float:
-    """Wall-clock seconds of one call, the device's queue drained before and after."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    attend()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+def floor(rank: int, backward: bool) -> float:
+    """The ratio of products: docs/mathematics.md."""
+    if rank == 0:
+        width = DIM + 3 * ATOMS
+        return (4 * width + 3 * DIM) / (7 * DIM) if backward else (width + DIM) / (2 * DIM)
+    return (7 + 8 * rank) / 7 if backward else 1.0 + rank
 
 
-def extra_bytes(attend: Attention, device: str) -> int:
-    """The peak of allocated bytes above those before the call, the output included.
-
-    On the CPU by the allocator's own record of every allocation (scratch space inside the BLAS is not in it); a
-    profile of one call, read back from its trace.
-    """
-    if device == "cuda":
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        attend()
-        return torch.cuda.max_memory_allocated() - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        attend()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        record.export_chrome_trace(str(path))
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    memory = sorted((e for e in events if e["name"] == "[memory]"), key=lambda e: e["ts"])
-    held = peak = 0
-    for event in memory:
-        held += event["args"]["Bytes"]
-        peak = max(peak, held)
-    return peak
+def measure(length: int, causal: bool, numbers: str, device: str, rounds: int) -> list[Row]:
+    """The rows of one length."""
+    factors = {rank: inputs(length, rank, causal, numbers, device) for rank in (*RANKS, 0)}
+    rounds = rounds * SHORT // length if length < SHORT else max(2, rounds * SHORT // length)
+    clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    rows: list[Row] = []
+    for title in PASSES:
+        ways = {str(rank): way(f, "ours", title != "forward") for rank, f in factors.items()}
+        laps = in_turn(
+            {"sdpa": way(factors[RANKS[0]], "sdpa", title != "forward")} | ways, rounds, device=device, clock=clock
+        )
+        for rank in factors:
+            aim = AIM * (1 + rank) if rank else 3.0
+            rows.append(
+                {"L": length, "causal": causal, "metric": f"r = {rank}" if rank else f"m = {ATOMS}", "pass": title,
+                 "ratios": ratio(laps, str(rank), "sdpa"), "floor": floor(rank, title != "forward"), "aim": aim,
+                 "sdpa_ms": 1e3 * statistics.median(laps["sdpa"])}
+            )  # fmt: skip
+    return rows
 
 
-def measure(length: int, device: str, rounds: int) -> Row:
-    """One row of the table: times in milliseconds, ratios to standard attention, memory in megabytes (10^6 bytes)."""
-    ways = contenders(length, device)
-    for _ in range(WARM_UP):
-        for attend in ways.values():
-            attend()
-    laps: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, attend in ways.items():
-            laps[name].append(seconds(attend, device))
-    row: Row = {"L": length, "r": RANK, "m": ATOMS}
-    for name, times in laps.items():
-        row[f"{name}_ms"] = 1e3 * statistics.median(times)
-        row[f"{name}_extra_mb"] = extra_bytes(ways[name], device) / 1e6
-    for name in ("exact", "dictionary"):
-        ratios = [time / standard for time, standard in zip(laps[name], laps["sdpa"], strict=True)]
-        row[f"{name}_ratio"] = statistics.median(ratios)
-    return row
+def megabytes(name: str, length: int, numbers: str, device: str) -> tuple[float, float]:
+    """In this process: the peaks of a forward pass, and of one with the backward pass, in megabytes (10^6 bytes)."""
+    rank = int(name) if name.isdigit() else RANKS[0]
+    f = inputs(length, rank, True, numbers, device)
+    found = []
+    for backward in (False, True):
+        small = way(inputs(1024, rank, True, numbers, device), "sdpa" if name == "sdpa" else "ours", backward)
+        small()  # what is loaded at first use is not counted
+        call = way(f, "sdpa" if name == "sdpa" else "ours", backward)
+        if device != "cpu":
+            found.append(device_bytes(call) / 1e6)
+            continue
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts anew
+        before = kilobytes("VmRSS")
+        kept = call()
+        found.append((kilobytes("VmHWM") - before) * 1024 / 1e6)
+        del kept
+    return found[0], found[1]
 
 
-def floors() -> dict[str, float]:
-    """The ratios of matrix products alone: what no implementation in this form can beat (docs/mathematics.md)."""
-    width = features(inputs(2, "cpu", dictionary=True))[0].shape[-1]
-    return {
-        "exact": 1.0 + RANK,
-        "dictionary": (width + DIM) / (2 * DIM),
-        "dictionary, V padded to the features' width": width / DIM,
-    }
-
-
-def machine(device: str) -> str:
-    """What the numbers were measured on."""
-    name = torch.cuda.get_device_name() if device == "cuda" else f"{_cpu()}, {torch.get_num_threads()} torch threads"
-    return f"{name}; torch {torch.__version__}; Python {platform.python_version()}; {platform.system()}"
-
-
-def _cpu() -> str:
-    """The CPU's model name where Linux tells it, else the architecture."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+def memory_of(name: str, length: int, numbers: str, device: str) -> list[float]:
+    """The same, in another process, whose freed blocks go back to the system at once."""
+    command = [sys.executable, "-m", "bench.attention", "--lengths", str(length), "--numbers", numbers]
+    command += ["--device", device, "--memory-of", name]
+    settings = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=settings)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def table(rows: list[Row]) -> str:
-    """The rows as text, the floors above them."""
+    """The ratios as text."""
     lines = [
-        f"B=1, H={HEADS}, d={DIM}, r={RANK}, m={ATOMS}, causal, float32; ratios to SDPA in the same round, medians",
-        *(f"floor of the ratio by matrix products, {name}: {value:.2f}" for name, value in floors().items()),
-        "",
-        "    L |  SDPA ms | exact ms   ratio | dict. ms   ratio | extra MB:  SDPA    exact    dict.",
+        "    L  causal  metric  pass                ratio to SDPA: median (least to most)   floor    aim   SDPA ms"
     ]
-    lines += [
-        f"{row['L']:5.0f} | {row['sdpa_ms']:8.2f} | {row['exact_ms']:8.2f} {row['exact_ratio']:7.2f} "
-        f"| {row['dictionary_ms']:8.2f} {row['dictionary_ratio']:7.2f} "
-        f"| {row['sdpa_extra_mb']:15.1f} {row['exact_extra_mb']:8.1f} {row['dictionary_extra_mb']:8.1f}"
-        for row in rows
-    ]
+    for row in rows:
+        assert isinstance(row["ratios"], list)
+        lines.append(
+            f"{row['L']:5}  {'yes' if row['causal'] else 'no':6}  {row['metric']:6}  {row['pass']:18}  "
+            f"{spread(row['ratios']):38} {row['floor']:6.2f} {row['aim']:6.2f} {row['sdpa_ms']:9.1f}"
+        )
     return "\n".join(lines)
+
+
+def memory_table(memory: dict[str, list[float]], length: int) -> str:
+    """The peaks as text."""
+    names = {"sdpa": "SDPA", "0": f"m = {ATOMS}"} | {str(rank): f"r = {rank}" for rank in RANKS}
+    lines = [f"extra MB at L = {length}, causal: forward, forward + backward (gradients included)"]
+    return "\n".join(lines + [f"{names[name]:8} {one:8.1f} {both:8.1f}" for name, (one, both) in memory.items()])
 
 
 def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-    lengths: Annotated[str, typer.Option(help="Sequence lengths, separated by commas.")] = "512,1024,2048",
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the three ways in turn.")] = 15,
+    lengths: Annotated[str, typer.Option(help="Sequence lengths, separated by commas.")] = "512,1024,2048,4096",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of all ways in turn at 1,024 tokens.")] = 9,
+    numbers: Annotated[str, typer.Option(help="float32, float64 or bfloat16.")] = "float32",
+    threads: Annotated[int, typer.Option(help="Threads of torch and of the kernel.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    memory_of_way: Annotated[str, typer.Option("--memory-of", hidden=True)] = "",
 ) -> None:
-    """Time SDPA, exact heterogeneous attention and dictionary attention in one run, and their peak extra memory."""
-    with torch.no_grad():
-        rows = [measure(int(length), device, rounds) for length in lengths.split(",")]
-        if as_json:
-            typer.echo(json.dumps({"rows": rows, "floors": floors(), "machine": machine(device)}))
-        else:
-            typer.echo(f"{table(rows)}\n\n{machine(device)}")
+    """Time standard and exact attention in one run, forward and backward, and measure their memory."""
+    torch.set_num_threads(threads)
+    each = [int(length) for length in lengths.split(",")]
+    if memory_of_way:
+        typer.echo(json.dumps(megabytes(memory_of_way, each[-1], numbers, device)))
+        return
+    way_of = "the compiled kernel" if device == "cpu" and kernel() else "torch alone"
+    rows = [row for n in each for causal in (False, True) for row in measure(n, causal, numbers, device, rounds)]
+    memory = {name: memory_of(name, each[-1], numbers, device) for name in ("sdpa", *map(str, RANKS), "0")}
+    if as_json:
+        typer.echo(json.dumps({"rows": rows, "memory_mb": memory, "way": way_of, "machine": machine(device)}))
+        return
+    typer.echo(f"B=1, H={HEADS}, d={DIM}, {numbers}, {way_of}\n\n{table(rows)}\n\n{memory_table(memory, each[-1])}")
+    typer.echo(f"\n{machine(device)}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Annotated
 import torch
 import typer
 
-from bench.attention import extra_bytes, machine, seconds
+from bench.laps import device_bytes, machine, seconds, spread
 from bench.trace import kilobytes
 from fbt_core.config import FiberBundleConfig
 from fbt_core.geometry.curvature import riemann_frame
@@ -94,7 +94,7 @@ def megabytes(dim: int, name: str, tokens: int, planes: int, device: str) -> flo
         few
     )  # what torch loads at first use is not counted, and leaves no room behind to be used again
     if device != "cpu":
-        return extra_bytes(lambda: way(x), device) / 1e6
+        return device_bytes(lambda: way(x)) / 1e6
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts anew
     before = kilobytes("VmRSS")
     way(x[: timed(dim, name, tokens)])
@@ -106,11 +106,6 @@ def memory_of(dim: int, name: str, tokens: int, planes: int, device: str) -> flo
     command = [sys.executable, "-m", "bench.geometry", "--tokens", str(tokens), "--planes", str(planes)]
     command += ["--device", device, "--only", f"{name}:{dim}"]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-
-
-def spread(values: list[float]) -> str:
-    """Median, least and most."""
-    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
 def growth(rows: dict[int, dict[str, list[float]]], name: str) -> str:

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from bench.attention import machine
+from bench.laps import machine, spread
 from fbt_core import checkpoints
 from fbt_core.checkpoints.checkpoint import Checkpoint
 from fbt_core.huggingface.config import HuggingFaceConfig
@@ -116,11 +116,6 @@ def laps_of(path: Path, tokens: int, rounds: int) -> dict[str, list[dict[str, fl
     return laps
 
 
-def spread(values: list[float]) -> str:
-    """Median, least and most."""
-    return f"{statistics.median(values):8.2f}  ({min(values):.2f} to {max(values):.2f})"
-
-
 def main(
     path: Annotated[Path | None, typer.Argument(help="a checkpoint; default SmolLM2, where installed")] = None,
     tokens: int = 512,
@@ -145,7 +140,7 @@ def main(
             [run["peak"] - (run["loaded"] if name == "extra" else 0) for run in memory[way]] for way in WAYS
         )
         ratio = statistics.median(traced) / statistics.median(plain)
-        print(f"{title:22}{spread(plain):30}{spread(traced):30}{ratio:8.2f}")
+        print(f"{title:22}{spread(plain):30}{spread(traced):30}{ratio:.3g}")
     print(f"\n{machine('cpu')}")
 
 

@@ -2,7 +2,7 @@
 
 With A_t = B diag(w_t) B^T (a dictionary of m rank-one atoms), every term of the Riemannian score is an inner product
 of something of the query with something of the key, plus a row term that the softmax cancels. So the fused kernels of
-standard attention compute it exactly. m = 0 is L2 attention.
+standard attention compute it exactly. m = 0 is L2 attention. Our own compiled kernel does it without a wider V.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from fbt_core.attention import fused
 from fbt_core.attention.scores import Factors, bias
 from fbt_core.geometry.matrix_function import factorable
 from fbt_core.geometry.metric import DictionaryMetric
@@ -24,10 +25,13 @@ def dictionary_attention(f: Factors) -> Float[Tensor, "*head token dim"]:
     """Exact attention by the Riemannian score blended with weight ``f.alpha``, for dictionary metrics or none at all.
 
     Raises ``ValueError`` when the metrics are not a dictionary. Cost over standard attention, in matrix products:
-    (2 d + 3 m + 1) / (2 d) with the compact features; (d + 3 m + 1) / d on kernels that want V as wide as they are.
+    (2 d + 3 m) / (2 d) with the compact features on the compiled kernel; (d + 3 m + 1) / d on torch's, which want V as
+    wide as the features.
     """
     if f.metric.rank and not isinstance(f.metric, DictionaryMetric):
         raise ValueError(f"got metrics of rank {f.metric.rank} of their own, expected a DictionaryMetric or rank 0")
+    if fused.serves(f, rank=0):
+        return fused.products(f, *parts(f))
     queries, keys = features(f)
     width, dim = queries.shape[-1], f.v.shape[-1]
     values = F.pad(f.v, (0, width - dim))  # unequal widths would fall off the fast path
@@ -54,22 +58,30 @@ def features(f: Factors) -> tuple[Float[Tensor, "*head token feature"], Float[Te
 
     Width d + 1 without atoms, d + 3 m + 1 (compact) when B has full column rank, d + 4 m + 1 otherwise.
     """
+    queries, keys, column = parts(f)
+    column = column.unsqueeze(-1)
+    return torch.cat([queries, torch.ones_like(queries[..., :1])], -1), torch.cat([keys, column.to(keys)], -1)
+
+
+def parts(f: Factors) -> tuple[Tensor, Tensor, Tensor]:
+    """The features but the last of each side, which are 1 and what depends on the key alone: (\\*head, token)."""
     q, k = (f.q, f.k) if f.alpha < 1 else _centred(f.q, f.k)  # a common shift changes no distance, and saves digits
     scale = f.alpha / f.tau[:, None, None]
     along = 2 * scale + (1 - f.alpha) * f.dot_scale.to(q)  # what multiplies q . k
-    column = -scale * k.square().sum(-1, keepdim=True) - f.alpha * f.omega.unsqueeze(-1)
+    wide = torch.promote_types(k.dtype, torch.float32)  # the column is the one part that need not be in half precision
+    column = -scale.to(wide) * k.to(wide).square().sum(-1, keepdim=True) - f.alpha * f.omega.to(wide).unsqueeze(-1)
     if not isinstance(f.metric, DictionaryMetric):
-        return torch.cat([along * q, torch.ones_like(column)], -1), torch.cat([k, column], -1)
+        return along * q, k, column.squeeze(-1)
     w, atoms = f.metric.weights, f.metric.atoms
     a = q @ atoms  # B^T q
     rest, inverse = _split(atoms)
     first, on_b = (q @ (torch.cat([rest, inverse], -1) * along)).split([rest.shape[-1], a.shape[-1]], -1)
     last, b = (k @ torch.cat([rest, atoms], -1)).split([rest.shape[-1], a.shape[-1]], -1)
     wb, half = w * b, -scale / 2
-    column = column + half * (wb * b).sum(-1, keepdim=True)
+    column = column + half.to(wide) * (wb * b).sum(-1, keepdim=True, dtype=wide)
     scaled = a * scale
-    query = [first, torch.addcmul(on_b, w, scaled), scaled, w * half, a.square() * half, torch.ones_like(column)]
-    return torch.cat(query, -1), torch.cat([last, b, wb, b.square(), w, column], -1)
+    query = [first, torch.addcmul(on_b, w, scaled), scaled, w * half, a.square() * half]
+    return torch.cat(query, -1), torch.cat([last, b, wb, b.square(), w], -1), column.squeeze(-1)
 
 
 def _centred(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

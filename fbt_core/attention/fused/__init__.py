@@ -1,0 +1,50 @@
+"""Exact attention by a compiled kernel, where there is one and the problem is large enough to be worth it."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fbt_core.attention.expanded import expanded
+from fbt_core.attention.fused.build import kernel
+from fbt_core.attention.fused.function import attend
+from fbt_core.attention.scores import Factors
+
+LARGE = 1 << 21
+"""Pairs of tokens times 1 + rank from which the kernel is used: less takes torch a few hundredths of a second."""
+
+NUMBERS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def serves(f: Factors, rank: int) -> bool:
+    """Whether the kernel can compute this attention at a metric of this rank, is there, and pays.
+
+    A program that watches torch's operations (to count them, say) would not see the kernel's: then it serves not.
+    """
+    rows, keys = f.q.shape[-2], f.k.shape[-2]
+    plain = f.mask is None and (f.slopes is None or not f.slopes.requires_grad) and (rows == keys or rank == 0)
+    large = f.q[..., 0].numel() * keys * (1 + rank) >= LARGE
+    ours = f.q.device.type == "cpu" and f.q.dtype in NUMBERS and torch._C._len_torch_dispatch_stack() == 0
+    return plain and large and ours and kernel() is not None
+
+
+def attention(f: Factors, score: str = "blended") -> Float[Tensor, "*head row value"]:
+    """Attention by any score that ``expanded`` takes apart, for metrics with factors of their own (or of rank 0)."""
+    e = expanded(f, score)
+    return _attend(f, e.q, e.k, e.U, e.column, e.dot, e.square)
+
+
+def products(f: Factors, queries: Tensor, keys: Tensor, column: Tensor) -> Float[Tensor, "*head row value"]:
+    """Attention by the score queries_i . keys_j + column_j, to the values and with the slopes of ``f``."""
+    one = torch.ones_like(f.tau)
+    return _attend(f, queries, keys, keys.new_zeros(*keys.shape, 0), column, one, torch.zeros_like(one))
+
+
+def _attend(f: Factors, *given: Tensor) -> Tensor:
+    """In float32 at least. What comes as bfloat16 is exact in a matrix unit, whose sums are float32."""
+    number = torch.promote_types(f.q.dtype, torch.float32)
+    q, k, *rest = (x.to(number) for x in given)
+    slopes = None if f.slopes is None else f.slopes.to(number)
+    half = f.q.dtype == torch.bfloat16
+    return attend(q, k, f.v.to(number), *rest, slopes, f.causal, half).to(f.q.dtype)

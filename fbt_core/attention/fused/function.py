@@ -1,0 +1,118 @@
+"""Exact attention by the Riemannian score in one compiled pass over tiles, forward and backward, for autograd.
+
+The logit is dot q_i . k_j + column_j - slope |i - j| - square (||U_i^T (k_j - q_i)||^2 + ||U_j^T (q_i - k_j)||^2): the
+l2, Riemannian and blended scores up to a term of the row, and the features of a dictionary (rank 0). Products of d
+numbers a pair: 2 (1 + r) forward and 5 + 6 r backward, where standard attention has 2 and 5.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fbt_core.attention.fused.build import kernel
+
+TENSORS = (
+    "q", "k", "v", "U", "column", "dot", "square", "slope", "u", "w", "out", "lse", "pull", "delta",
+    "dq", "dk", "dv", "dU", "dcolumn", "ddot", "dsquare",
+)  # fmt: skip
+SIZES = ("b", "heads", "rows", "keys", "width", "value", "rank", "causal", "threads", "half")
+
+
+HALF_LANES = 32
+"""A matrix unit takes rows of 32 half-precision numbers."""
+
+
+class _Problem(ctypes.Structure):
+    """``Problem`` of problem.h."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in TENSORS] + [(name, ctypes.c_long) for name in SIZES]
+
+
+def attend(
+    q: Float[Tensor, "*head row dim"],
+    k: Float[Tensor, "*head token dim"],
+    v: Float[Tensor, "*head token value"],
+    U: Float[Tensor, "*head token dim rank"],
+    column: Float[Tensor, "*head token"],
+    dot: Float[Tensor, " head"],
+    square: Float[Tensor, " head"],
+    slope: Float[Tensor, " head"] | None,
+    causal: bool,
+    half: bool = False,
+) -> Float[Tensor, "*head row value"]:
+    """sum_j softmax_j(logit_ij) v_j, the logit as this module says; float32 or float64, all of one kind.
+
+    ``half`` says that bfloat16 holds q, k, v and U exactly: the forward products may then go to a matrix unit.
+    Rows and keys are the same tokens unless the rank is 0. Slopes have no gradient. Differentiable once. Memory beside
+    the result: 1 + 2 r numbers a token and, a thread, one block of packed keys; backward, beside the gradients, a
+    head's U and d + r numbers a token, a thread. The same inputs give the same bits with any number of threads.
+    """
+    width, value = q.shape[-1], v.shape[-1]
+    lanes = HALF_LANES if half else _lanes(q.dtype)
+    q, k, v = (_whole(x, lanes) for x in (q, k, v))
+    U = F.pad(U, (0, 0, 0, -width % lanes)) if width % lanes else U
+    return _Attend.apply(q, k, v, U, column, dot, square, slope, causal, half)[..., :value]
+
+
+def _whole(x: Tensor, lanes: int) -> Tensor:
+    """The last axis filled with zeros to whole vectors."""
+    more = -x.shape[-1] % lanes
+    return F.pad(x, (0, more)) if more else x
+
+
+def _lanes(dtype: torch.dtype) -> int:
+    return int(_function("lanes", dtype)())
+
+
+def _function(name: str, dtype: torch.dtype) -> Any:
+    library = kernel()
+    assert library is not None  # whoever calls has looked
+    return getattr(library, f"fiberscope_{name}_{str(dtype).removeprefix('torch.')}")
+
+
+def _run(name: str, sizes: dict[str, int], tensors: dict[str, Tensor | None], dtype: torch.dtype) -> None:
+    problem = _Problem(**sizes, **{key: None if t is None else t.data_ptr() for key, t in tensors.items()})
+    if _function(name, dtype)(ctypes.byref(problem)):
+        raise MemoryError("got no memory for a block of keys, expected it: close something, or shorten the text")
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, U: Tensor, column: Tensor, dot: Tensor, square: Tensor,
+                slope: Tensor | None, causal: bool, half: bool) -> Tensor:  # fmt: skip
+        given = {"q": q, "k": k, "v": v, "U": U, "column": column, "dot": dot, "square": square, "slope": slope}
+        given = {name: None if t is None else t.contiguous() for name, t in given.items()}
+        ctx.sizes = {
+            "b": q[..., 0, 0].numel(), "heads": q.shape[-3], "rows": q.shape[-2], "keys": k.shape[-2],
+            "width": q.shape[-1], "value": v.shape[-1], "rank": U.shape[-1], "causal": int(causal), "half": int(half),
+        }  # fmt: skip
+        made = {
+            "u": q.new_empty(*q.shape[:-1], U.shape[-1]),
+            "w": q.new_empty(*k.shape[:-1], U.shape[-1]),
+            "out": q.new_empty(*q.shape[:-1], v.shape[-1]),
+            "lse": q.new_empty(q.shape[:-1]),
+        }
+        _run("forward", ctx.sizes | {"threads": torch.get_num_threads()}, given | made, q.dtype)
+        ctx.names = tuple(given | made)
+        ctx.save_for_backward(*(given | made).values())
+        return made["out"]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, pull: Tensor) -> tuple[Tensor | None, ...]:
+        kept = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
+        pull = pull.contiguous()
+        kept |= {"pull": pull, "delta": (pull * kept["out"]).sum(-1)}
+        grads = {f"d{name}": torch.empty_like(kept[name]) for name in ("q", "k", "v", "U", "column")}
+        heads = kept["q"].shape[:-2]
+        grads |= {name: pull.new_empty(heads) for name in ("ddot", "dsquare")}
+        _run("backward", ctx.sizes | {"threads": torch.get_num_threads()}, kept | grads, pull.dtype)
+        of_heads = (grads[name].reshape(-1, heads[-1]).sum(0) for name in ("ddot", "dsquare"))
+        return *(grads[f"d{name}"] for name in ("q", "k", "v", "U", "column")), *of_heads, None, None, None

@@ -1,0 +1,301 @@
+"""The compiled kernel against dense algebra in float64, autograd and torch's SDPA."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from fbt_core import attention as attentions
+from fbt_core.attention import attend, fused
+from fbt_core.attention.fused import build, function
+from fbt_core.attention.scores import Factors
+from fbt_core.geometry.metric import DictionaryMetric, LowRankMetric
+
+NAMES = ("q", "k", "v", "U", "column", "dot", "square")
+
+CASES = {  # rows, keys, width, values' width, rank, causal, slopes
+    "one token": (1, 1, 8, 8, 2, True, True),
+    "less than a block": (9, 9, 4, 4, 3, True, True),
+    "one more than a block": (65, 65, 16, 24, 2, True, False),
+    "odd widths": (70, 70, 17, 13, 5, False, True),
+    "a block of 128 and some": (131, 131, 64, 64, 4, True, True),
+    "rank 1": (257, 257, 40, 33, 1, True, False),
+    "rank 6": (150, 150, 24, 64, 6, True, False),
+    "rank 7": (90, 90, 32, 32, 7, False, False),
+    "rank 8": (100, 100, 64, 64, 8, False, True),
+    "rank 13": (40, 40, 20, 20, 13, True, False),
+    "more keys than rows": (100, 300, 64, 72, 0, False, False),
+    "more rows than keys": (300, 70, 48, 64, 0, True, True),
+    "more than one chunk": (1100, 1100, 8, 8, 1, True, False),
+}
+
+
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    if build.kernel() is None:
+        pytest.skip("no compiler")
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "LARGE", 0)
+
+
+def inputs(case: str, dtype: torch.dtype) -> tuple[list[Tensor], Tensor | None, bool]:
+    rows, keys, width, value, rank, causal, alibi = CASES[case]
+    generator = torch.Generator().manual_seed(len(case))
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(2 if rows < 1000 else 1, 3, *shape, generator=generator, dtype=torch.float64)
+
+    made = [normal(rows, width), normal(keys, width), normal(keys, value), normal(keys, width, rank) / width**0.5]
+    made += [normal(keys), torch.tensor([0.1, 0.2, 0.4]).double(), torch.tensor([0.1, 0.0, 0.05]).double()]
+    slopes = torch.tensor([0.5, 0.1, 0.02]).to(dtype) if alibi else None
+    return [t.to(dtype).requires_grad_() for t in made], slopes, causal
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor, U: Tensor, column: Tensor, dot: Tensor, square: Tensor,
+          slopes: Tensor | None, causal: bool) -> Tensor:  # fmt: skip
+    """With the metrics written out: e^T (U_i U_i^T + U_j U_j^T) e for every difference e of a query and a key."""
+    e = q[..., :, None, :] - k[..., None, :, :]
+    logits = dot[:, None, None] * (q @ k.mT) + column[..., None, :]
+    if U.shape[-1]:
+        for A in (U.unsqueeze(-3), U.unsqueeze(-4)):
+            logits = logits - square[:, None, None] * (e.unsqueeze(-2) @ A).square().sum((-2, -1))
+    i, j = torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])[None]
+    if slopes is not None:
+        logits = logits - slopes[:, None, None] * (i - j).abs()
+    return (logits.masked_fill(j > i, -torch.inf) if causal else logits).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("case", CASES)
+def test_output_and_all_gradients_are_those_of_dense_metrics(case: str, dtype: torch.dtype, tolerance: float) -> None:
+    given, slopes, causal = inputs(case, dtype)
+    wide = [t.detach().double().requires_grad_() for t in given]
+    found = function.attend(*given, slopes, causal)
+    expected = dense(*wide, None if slopes is None else slopes.double(), causal)
+    pull = torch.randn(expected.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    _close(found, expected, tolerance, "output")
+    of_found = torch.autograd.grad(found, given, pull.to(dtype))
+    of_dense = torch.autograd.grad(expected, wide, pull, allow_unused=True)
+    for name, mine, theirs in zip(NAMES, of_found, of_dense, strict=True):
+        _close(mine, torch.zeros_like(mine).double() if theirs is None else theirs, 10 * tolerance, name)
+
+
+def _close(found: Tensor, expected: Tensor, tolerance: float, name: str) -> None:
+    scale = max(1.0, float(expected.detach().abs().max())) if expected.numel() else 1.0
+    torch.testing.assert_close(
+        found.double(), expected, rtol=0, atol=tolerance * scale, msg=lambda text: f"{name}: {text}"
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_half_precision_products_lose_no_more_than_the_rounding_of_the_weights(case: str) -> None:
+    given, slopes, causal = inputs(case, torch.float32)
+    given = [*(t.detach().bfloat16().float() for t in given[:4]), *(t.detach() for t in given[4:])]
+    expected = dense(*(t.double() for t in given), None if slopes is None else slopes.double(), causal)
+    _close(function.attend(*given, slopes, causal, half=True), expected, 2**-9, "output")
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_without_a_metric_it_is_torchs_own_attention(causal: bool) -> None:
+    (q, k, v, U, column, dot, square), _, _ = inputs("more rows than keys", torch.float64)
+    found = function.attend(q, k, v, U, column * 0, dot, square, None, causal)
+    allowed = torch.ones(300, 70).tril().bool() if causal else None
+    expected = F.scaled_dot_product_attention(q * dot[:, None, None], k, v, attn_mask=allowed, scale=1.0)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_same_bits_whatever_the_number_of_threads() -> None:
+    given, slopes, causal = inputs("more than one chunk", torch.float32)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            out = function.attend(*given, slopes, causal)
+            results.append((out, *torch.autograd.grad(out.square().sum(), given)))
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
+
+
+def test_strided_inputs_are_read_as_what_they_hold() -> None:
+    given, slopes, causal = inputs("rank 8", torch.float64)
+    turned = [t.detach().transpose(1, -1).contiguous().transpose(1, -1) if t.dim() > 2 else t for t in given]
+    assert not turned[0].is_contiguous()
+    assert torch.equal(function.attend(*turned, slopes, causal), function.attend(*given, slopes, causal))
+
+
+def test_large_logits_neither_overflow_nor_lose_the_largest() -> None:
+    (q, k, v, U, column, dot, square), _, _ = inputs("rank 8", torch.float32)
+    given = [q * 100, k * 100, v, U, column * 1000, dot, square]
+    found = function.attend(*given, None, False)
+    _close(found, dense(*(t.double() for t in given), None, False), 1e-2, "output")
+
+
+def factors(dtype: torch.dtype, kind: str = "full", alpha: float = 1.0, length: int = 77) -> Factors:
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    q, k, v = normal(2, 3, length, 16) + 1, normal(2, 3, length, 16) + 1, normal(2, 3, length, 16)
+    metrics = {
+        "full": lambda: LowRankMetric(normal(2, 3, length, 16, 4) / 4),
+        "none": lambda: LowRankMetric(normal(2, 3, length, 16, 0)),
+        "dictionary": lambda: DictionaryMetric.of(normal(3, 16, 8) / 4, normal(2, 3, length, 8).square()),
+    }
+    tau, slopes = torch.tensor([6.0, 8.0, 9.0]).to(dtype), torch.tensor([0.1, 0.0, 0.2]).to(dtype)
+    return Factors(q, k, v, metrics[kind](), tau, normal(2, 3, length).square(), alpha, True, slopes)
+
+
+@pytest.mark.parametrize("kind", ["full", "none", "dictionary"])
+@pytest.mark.parametrize("score", ["euclidean", "l2", "riemannian", "blended"])
+@pytest.mark.usefixtures("always")
+def test_every_score_it_serves_is_the_map_times_the_values(
+    score: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f = factors(torch.float64, kind, alpha=0.3)
+    monkeypatch.setattr(attentions, "streamed_attention", None)  # that nothing else computed it
+    monkeypatch.setattr(F, "scaled_dot_product_attention", None)
+    expected = attentions.scores.attention(f, score) @ f.v
+    torch.testing.assert_close(attend(f, score), expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.usefixtures("always")
+def test_bfloat16_is_as_near_as_its_own_rounding(alpha: float) -> None:
+    f = factors(torch.bfloat16, alpha=alpha)
+    given = [t.requires_grad_() for t in (f.q, f.k, f.v, f.U)]
+    wide = [t.detach().double().requires_grad_() for t in given]
+    exact = replace(f, q=wide[0], k=wide[1], v=wide[2], metric=LowRankMetric(wide[3]), tau=f.tau.double(),
+                    omega=f.omega.double(), slopes=f.slopes.double())  # fmt: skip
+    found, expected = attend(f, "blended"), attentions.scores.attention(exact, "blended") @ exact.v
+    assert found.dtype == torch.bfloat16
+    _close(found, expected, 2**-8, "output")
+    pull = torch.ones_like(found)
+    pairs = zip(
+        torch.autograd.grad(found, given, pull), torch.autograd.grad(expected, wide, pull.double()), strict=True
+    )
+    for mine, theirs in pairs:
+        _close(mine, theirs, 2**-7, "gradient")
+
+
+def test_what_it_serves_not(always: None) -> None:
+    f = factors(torch.float32)
+    assert fused.serves(f, 4)
+    assert not fused.serves(replace(f, mask=torch.zeros(77, 77)), 4)
+    assert not fused.serves(replace(f, q=f.q.to("meta")), 4)
+    assert not fused.serves(replace(f, k=f.k[..., :5, :], v=f.v[..., :5, :], omega=f.omega[..., :5]), 4)
+    with FlopCounterMode(display=False) as counter:
+        attend(f, "riemannian")
+    assert counter.get_total_flops() > 0
+
+
+def test_small_problems_never_wait_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "kernel", lambda: pytest.fail("asked for"))
+    assert not fused.serves(factors(torch.float32, length=128), 4)
+
+
+# --- the build -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    build.kernel.cache_clear()
+    yield
+    build.kernel.cache_clear()
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_it_is_switched_off_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIBERSCOPE_KERNEL", "off")
+    assert build.kernel() is None
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_without_a_compiler_attention_runs_on_torch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, always: None
+) -> None:
+    f = factors(torch.float64)
+    expected = attentions.scores.attention(f, "riemannian") @ f.v
+    monkeypatch.setenv("PATH", "")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            torch.testing.assert_close(attend(f, "riemannian"), expected)
+    assert [record.message.count("no compiler") for record in caplog.records] == [1]
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_a_failing_compiler_is_told_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = tmp_path / "c++"
+    fake.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.stderr.write('no such flag')\nsys.exit('--version' not in sys.argv)\n"
+    )
+    fake.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.kernel() is None
+    assert "no such flag" in caplog.text
+    assert not list(tmp_path.rglob("*.so"))
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "fiberscope" / "kernels"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert build.kernel() is None
+    assert "only this user" in caplog.text
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_it_is_compiled_once_into_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-O0"))  # quick to compile
+    assert build.kernel() is not None
+    folder = tmp_path / "fiberscope" / "kernels"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {path.suffix for path in folder.iterdir()} == {".so", ""}
+    monkeypatch.setattr(build, "_compile", lambda *_: pytest.fail("compiled twice"))
+    build.kernel.cache_clear()
+    assert build.kernel() is not None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names an instruction set of x86")
+@pytest.mark.usefixtures("_fresh")
+def test_the_smallest_vectors_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another width of vectors gives every block another shape: the narrowest stands for machines unlike this one."""
+    oldest = ("-march=x86-64" if flag == "-march=native" else flag for flag in build.FLAGS)
+    monkeypatch.setattr(build, "FLAGS", tuple(oldest))
+    assert function._lanes(torch.float64) == 2
+    for case in ("odd widths", "a block of 128 and some", "rank 7", "more keys than rows"):
+        test_output_and_all_gradients_are_those_of_dense_metrics(case, torch.float64, 1e-12)
+
+
+def test_the_librarys_name_tells_sources_compiler_and_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = next(path for name in build.COMPILERS if (path := build.shutil.which(name)))
+    names = [build._identity(compiler)]
+    monkeypatch.setattr(build, "_processor", lambda: b"another")
+    names.append(build._identity(compiler))
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-g"))
+    names.append(build._identity(compiler))
+    monkeypatch.setattr(build.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=b"another version"))
+    names.append(build._identity(compiler))
+    assert len(set(names)) == 4 and all(os.sep not in name for name in names)
