@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fbt_core.checkpoints import Checkpoint
 from fbt_core.checkpoints.faults import CheckpointError
+from fbt_core.measures.spectra import by_gram
 from fbt_core.tokenizer import visible
 
 PIECE = 1 << 22
@@ -31,7 +32,10 @@ WIDEST = 8192
 """The smaller side of a matrix above which there is no spectrum: its Gram matrix alone would take half a gigabyte."""
 
 SMALL = 1024
-"""The smaller side up to which singular values come from the matrix itself, and not from its Gram matrix."""
+"""The smaller side up to which singular values come from the matrix itself where its Gram matrix has lost digits."""
+
+DIGITS = 1e-4
+"""The share by which any singular value may be off: more than a figure or a table shows."""
 
 DELTA = "Δ "
 """Begins the name of a LoRA adapter's change to a matrix, B A."""
@@ -180,10 +184,9 @@ def spectrum(checkpoint: Checkpoint, name: str) -> Spectrum:
         raise CheckpointError("values that are not finite", "finite values", "The table says how many there are.")
     matrix = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
     exact = small <= SMALL and matrix.shape[0] <= 4 * SMALL
-    values = torch.linalg.svdvals(matrix) if exact else _by_gram(matrix)
-    note = "" if exact else "from W^T W: below 1e-8 of the largest they are rounding"
+    values, note = _values(matrix, exact)
     size = (tensor.shape[0], prod(tensor.shape[1:]))
-    return Spectrum(values.numpy(), size, float(matrix.square().mean()), note)
+    return Spectrum(values, size, float(matrix.square().mean()), note)
 
 
 def cost(checkpoint: Checkpoint, name: str) -> float:
@@ -239,9 +242,14 @@ def visible_name(name: str) -> str:
     return DELTA * delta + "".join(map(visible, name[:300])) + ("…" if len(name) > 300 else "")
 
 
-def _by_gram(matrix: Float[Tensor, "m n"]) -> Float[Tensor, " n"]:
-    gram = sum(piece.T @ piece for piece in matrix.split(4096))
-    return torch.linalg.eigvalsh(gram).clamp(min=0).sqrt().flip(0)
+def _values(matrix: Float[Tensor, "m n"], exact: bool) -> tuple[np.ndarray, str]:
+    """Singular values and a note: by W^T W where that leaves each its ``DIGITS``, else from W itself if ``exact``."""
+    values, off = by_gram(matrix.numpy())
+    if (off <= DIGITS * values).all():
+        return values, ""
+    if exact:
+        return torch.linalg.svdvals(matrix).numpy(), ""
+    return values, "from W^T W: below 1e-8 of the largest they are rounding"
 
 
 def _pieces(tensor: Tensor) -> Iterator[Tensor]:

@@ -116,7 +116,7 @@ def _matrices(trace: Trace, tokens: str, sinks: str) -> Iterator[tuple[str, int,
 def _values(matrix: TokenMatrix, eps: float) -> dict[str, float]:
     if not matrix.finite:
         return dict.fromkeys(NAMES, math.nan)
-    s = spectrum(matrix.X)
+    s = spectrum(matrix.X, eps)
     ranks = {name: function(s, eps) for name, function in OF_SPECTRUM.items()}
     return ranks | {name: function(matrix.X) for name, function in OF_MATRIX.items()}
 

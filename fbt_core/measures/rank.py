@@ -1,7 +1,8 @@
 """How many directions the tokens of a layer span: four readings of the singular values of its residual matrix.
 
-All are functions of the singular values s, taken in float64 from an SVD of the matrix itself (a Gram matrix would lose
-every value below 1e-8 of the largest). All are invariant to a scaling, to a rotation, and to the order of the tokens.
+All are functions of the singular values s, taken in float64: by a Gram matrix where the answer needs no value that this
+would lose, else by an SVD of the matrix itself (``spectra``). All are invariant to a scaling, to a rotation, and to the
+order of the tokens.
 A zero matrix carries no signal and has rank 0 by every one of them, also where the textbook formula is 0/0.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
+from fbt_core.measures.spectra import singular_values
 from fbt_core.measures.table import Measure, Measured
 from fbt_core.measures.tokens import TOKEN_OPTIONS, Matrix, TokenMatrix, by_layer
 from fbt_core.trace import Trace
@@ -46,9 +48,12 @@ def numerical_rank(singular_values: Spectrum, eps: float) -> float:
     return float((_scaled(singular_values) > eps).sum())
 
 
-def spectrum(X: Matrix) -> Spectrum:
-    """Singular values, descending. Empty where there is no token."""
-    return np.linalg.svd(X, compute_uv=False) if X.size else np.zeros(0)
+def spectrum(X: Matrix, eps: float | None = None) -> Spectrum:
+    """Singular values, descending, as exact as the ranks of this module need them; empty where there is no token.
+
+    For a numerical rank say its ``eps``. What is below 1e-8 of the largest may be rounding.
+    """
+    return singular_values(X, eps)
 
 
 def _scaled(singular_values: Spectrum) -> Spectrum:
@@ -70,7 +75,7 @@ def _participation(matrix: TokenMatrix) -> float:
 
 
 def _numerical(eps: float, matrix: TokenMatrix) -> float:
-    return numerical_rank(spectrum(matrix.X), eps)
+    return numerical_rank(spectrum(matrix.X, eps), eps)
 
 
 def default_eps(trace: Trace) -> float:
