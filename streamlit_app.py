@@ -27,12 +27,13 @@ PAGES = {
 """To add a page: write the file, add its row."""
 
 if __name__ == "__main__":
-    from app import frame
-
     ICON = str(Path(__file__).parent / "assets" / "icon.svg")
     st.set_page_config(page_title="Fiberscope", page_icon=ICON, layout="wide", initial_sidebar_state="expanded")
     st.logo(ICON, size="large")
     page = st.navigation([st.Page(path, title=title) for title, path in PAGES.items()], position="top")
+
+    from app import frame  # after the page has its frame: the first visitor of a server waits for torch to be imported
+
     frame.begin()
     with frame.guard():
         page.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -75,7 +76,8 @@ class LowRankMetric:
             return x
         rhs = self.project(x).unsqueeze(-1)
         factor = self._factor()
-        rhs = rhs.expand(*torch.broadcast_shapes(rhs.shape[:-2], factor.shape[:-2]), *rhs.shape[-2:])
+        batch = np.broadcast_shapes(rhs.shape[:-2], factor.shape[:-2])  # torch's own imports sympy, 0.4 s
+        rhs = rhs.expand(*batch, *rhs.shape[-2:])
         return x - self._lift(torch.cholesky_solve(rhs.to(factor), factor).squeeze(-1).to(x))
 
     def root(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
