@@ -1,17 +1,23 @@
-"""The only ``st.cache_*`` there are. Keys are strings and numbers, never arrays; what they return is not written."""
+"""What is computed once and kept, for all sessions. Keys are strings and numbers; what comes back is not written.
+
+All of it stands in one budget of bytes (``FIBERSCOPE_MEMORY``, or half of what the machine had free at the start), and
+what keeps the cores busy is computed one by one, first come, first served.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import streamlit as st
 import torch
 
-from app import inputs, metrics, pictures, uploads
+from app import inputs, metrics, pictures, stored, uploads
+from app.kept import BUDGET, MISSING, keep, kept
+from app.line import COMPUTING, READING, at_work, tell
+from app.turns import Watch
 from fbt_core import checkpoints
 from fbt_core.checkpoints import Checkpoint, load
 from fbt_core.checkpoints.faults import CheckpointError
@@ -30,10 +36,6 @@ MAXIMUM_TOKENS = 4096
 
 MAXIMUM_CHARACTERS = 65_536
 """Of which a tokenizer is asked to make tokens at all."""
-
-HEAVY = threading.RLock()
-"""One heavy computation at a time, whatever the number of sessions: two would only be slower on the same cores."""
-
 
 CHECKED = 64
 """Tokens of a text that are compared with the library's own forward pass."""
@@ -70,7 +72,7 @@ class Request:
         return replace(self.forward, stack=self.stack)
 
 
-@st.cache_resource(max_entries=4, show_spinner="Reading the checkpoint")
+@keep(READING, "Reading the checkpoint")
 def checkpoint(reference: str) -> Checkpoint:
     """The checkpoint of a reference, of which a file may hold several. Raises ``CheckpointError``."""
     asked = uploads.parsed(reference)
@@ -93,7 +95,7 @@ def _part(reference: str, part: str) -> str:
     return str(parts[int(number)])
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
+@keep()
 def inspection(reference: str) -> Any:
     """What the headers say of a file. Raises nothing for a bad one, and ``CheckpointError`` where there is none."""
     asked = uploads.parsed(reference)
@@ -102,22 +104,32 @@ def inspection(reference: str) -> Any:
 
 
 def release(reference: str) -> None:
-    """Nobody shows this checkpoint any more: its tensors and its model leave the memory."""
-    inspection.clear(reference)
-    checkpoint.clear(reference)
-    for device in devices():
-        model.clear(reference, device)
-    for held in (traces, _at_strength, _box, evidence):  # by whole requests, of which only some are this checkpoint's
-        held.clear()
+    """Nobody shows this checkpoint any more: its tensors, its model and all that was found of it leave the memory."""
+    BUDGET.release(lambda key: reference in references(key))
 
 
-@st.cache_resource(max_entries=4, show_spinner="Building the model")
+def references(key: Any) -> Iterator[str]:
+    """Every checkpoint that a key speaks of."""
+    if isinstance(key, str):
+        yield key
+    elif isinstance(key, Request):
+        yield key.reference
+        yield key.source.partition(":")[2]  # an adapter's
+    elif isinstance(key, tuple):
+        for part in key:
+            yield from references(part)
+    elif is_dataclass(key):
+        for part in fields(key):
+            yield from references(getattr(key, part.name))
+
+
+@keep(COMPUTING, "Building the model")
 def model(reference: str, device: str) -> Any:
     """The model in eval mode on a device."""
     return build(checkpoint(reference), device=device)
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
+@keep()
 def encoding(reference: str, text: str) -> tuple[Encoding, int]:
     """The text as this checkpoint's tokenizer sees it, cut at ``length_limit``, and its number of tokens uncut.
 
@@ -156,17 +168,17 @@ def rows(request: Request) -> Encoding:
     return encoding(request.reference, request.text)[0]
 
 
-@st.cache_resource(max_entries=4, show_spinner="Running the model")
+@keep(COMPUTING, "Running the model")
 def traces(request: Request) -> dict[str, Trace]:
     """One forward pass, kept as factors: a trace a stack. Ask with ``Request.forward``."""
-    return _run(request)
+    return stored.stored(request, checkpoint(request.reference)) or _run(request)
 
 
 def _run(request: Request, **more: str) -> dict[str, Trace]:
     """The pass itself; ``variant`` may be among ``more``."""
     loaded, built = checkpoint(request.reference), model(request.reference, request.device)
-    with HEAVY, torch.no_grad():
-        ids, given = _inputs(request, loaded)
+    ids, given = _inputs(request, loaded)
+    with torch.no_grad():
         return built.traces(ids, strength=request.strength, **given, **more)
 
 
@@ -185,63 +197,70 @@ def _inputs(request: Request, loaded: Checkpoint) -> tuple[torch.Tensor, dict[st
 def trace(request: Request) -> Trace:
     """The trace of the stack that is shown, with the metric that is asked for."""
     if request.source:
-        return _at_strength(request, with_metric(replace(request, strength=1.0)))
+        return with_metric(request) if request.strength == 1.0 else _strengthened(request)
     found = traces(request.forward)
     return found.get(request.stack) or next(iter(found.values()))
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _at_strength(request: Request, _traced: Trace) -> Trace:
-    return metrics.strengthened(_traced, request.strength)
+@keep()
+def _strengthened(request: Request) -> Trace:
+    return metrics.strengthened(with_metric(replace(request, strength=1.0)), request.strength)
 
 
 def with_metric(request: Request) -> Trace:
-    """The trace with a source's metric at strength 1. What shows progress cannot itself be cached: a box for it is."""
-    box = _box(request)
-    with HEAVY, torch.no_grad():
-        if "trace" not in box:
-            plain = trace(request.bare)
-            built, base = model(request.reference, request.device), checkpoint(request.reference).origin
-            box["trace"] = metrics.applied(built, plain, request, base, box.setdefault("finished", {}))
-            del box["finished"]
-    return box["trace"]
+    """The trace with a source's metric at strength 1, behind a progress bar where it takes longer."""
+    found = BUDGET.get(("metric", request), MISSING)
+    if found is not MISSING:
+        return found
+    cells = checkpoint(request.reference).config.layers * len(rows(request.bare).ids)
+    with nullcontext() if at_work() else metrics.progress(request, cells) as watch:
+        return kept(COMPUTING, ("metric", request), partial(_with_metric, request), watch=watch)
 
 
-@st.cache_resource(max_entries=3, show_spinner=False)
-def _box(request: Request) -> dict[str, Any]:
-    return {}
+def _with_metric(request: Request) -> Trace:
+    """Layer by layer. Those that are done are kept until all are: work that was stopped goes on there."""
+    plain, key = trace(request.bare), ("layers", request)
+    built, base = model(request.reference, request.device), checkpoint(request.reference).origin
+    finished: dict[int, Any] = BUDGET.get(key, {})
+
+    def progress(done: int, layers: int) -> None:
+        BUDGET.put(key, finished)
+        tell(done / layers, f"{metrics.title(metrics.kind(request.source))} metric: layer {done} of {layers}")
+
+    found = metrics.applied(built, plain, request, base, finished, progress)
+    BUDGET.release(lambda other: other == key)
+    return found
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
+@keep(COMPUTING, "Looking for metrics")
 def reasons(request: Request) -> dict[str, str]:
     """Why a source of a metric cannot be had for this model and stack, by its name."""
-    with HEAVY, torch.no_grad():
-        return metrics.reasons(model(request.reference, request.device), trace(request))
+    return metrics.reasons(model(request.reference, request.device), trace(request))
 
 
-@st.cache_resource(max_entries=32, show_spinner="Checking the trace against the library's own forward pass")
+@keep(COMPUTING, "Checking the trace against the library's own forward pass")
 def self_check(request: Request) -> Any:
     """How far a traced pass of a model of the library lies from the library's own; None where it cannot be told."""
     loaded, built = checkpoint(request.reference), model(request.reference, request.device)
-    with HEAVY, torch.no_grad():
-        ids, more = _inputs(request, loaded)
-        more = {name: value for name, value in more.items() if name in ("target", "pixels")}
-        try:
-            return built.self_check(ids[:CHECKED], **more)
-        except (ValueError, RuntimeError):
-            return None
+    ids, more = _inputs(request, loaded)
+    more = {name: value for name, value in more.items() if name in ("target", "pixels")}
+    try:
+        return built.self_check(ids[:CHECKED], **more)
+    except (ValueError, RuntimeError):
+        return None
 
 
 def _sorted(options: dict[str, Hashable]) -> Options:
     return tuple(sorted(options.items()))
 
 
-@st.cache_resource(max_entries=512, show_spinner=False)
-def _reading(request: Request, of: str, name: str, options: Options, _compute: Callable[[], Reading]) -> Reading:
-    with HEAVY, torch.no_grad():
-        found = _compute()
-    found.values.setflags(write=False)
-    return found
+def _reading(request: Request, of: str, name: str, options: Options, compute: Callable[[], Reading]) -> Reading:
+    def read_only() -> Reading:
+        found = compute()
+        found.values.setflags(write=False)
+        return found
+
+    return kept(COMPUTING, ("reading", request, of, name, options), read_only)
 
 
 def reading(request: Request, name: str, **options: Hashable) -> Reading:
@@ -268,62 +287,52 @@ def geometry(request: Request, name: str, **options: Hashable) -> Reading:
     return _reading(request, "model", name, _sorted(options), compute)
 
 
-@st.cache_resource(max_entries=192, show_spinner=False)
-def _kept(of: Hashable, name: str, options: Options, _compute: Callable[[], Any]) -> Any:
-    with HEAVY, torch.no_grad():
-        return _compute()
+def _keep(
+    of: Hashable, function: Callable[..., Any], options: dict[str, Hashable], given: Callable[[], tuple[Any, ...]]
+) -> Any:
+    """``function(*given(), **options)``, kept by what it is of, its name and its options. The result is not written."""
+    return kept(COMPUTING, _key(of, function, options), lambda: function(*given(), **options))
 
 
-def _keep(of: Hashable, function: Callable[..., Any], options: dict[str, Hashable], *given: Any) -> Any:
-    """``function(*given, **options)``, cached by what it is of, its name and its options. The result is not written."""
-    name = f"{function.__module__}.{function.__qualname__}"
-    return _kept(of, name, _sorted(options), partial(function, *given, **options))
+def _key(of: Hashable, function: Callable[..., Any], options: dict[str, Hashable]) -> Hashable:
+    return of, f"{function.__module__}.{function.__qualname__}", _sorted(options)
 
 
 def of_weights(reference: str, function: Callable[..., Any], **options: Hashable) -> Any:
-    """``function(checkpoint, **options)``, cached, for what needs no forward pass."""
-    return _keep(reference, function, options, checkpoint(reference))
+    """``function(checkpoint, **options)``, kept, for what needs no forward pass."""
+    return _keep(reference, function, options, lambda: (checkpoint(reference),))
 
 
 def derived(request: Request, function: Callable[..., Any], **options: Hashable) -> Any:
-    """``function(trace, **options)``, cached, for what is no measure: maps, glyphs."""
-    return _keep(request, function, options, trace(request))
+    """``function(trace, **options)``, kept, for what is no measure: maps, glyphs."""
+    return _keep(request, function, options, lambda: (trace(request),))
 
 
 def of_model(request: Request, function: Callable[..., Any], **options: Hashable) -> Any:
-    """``function(model, trace, **options)``, cached, for what the trace alone does not tell: geodesics, transport."""
-    return _keep(request, function, options, model(request.reference, request.device), trace(request))
+    """``function(model, trace, **options)``, kept, for what the trace alone does not tell: geodesics, transport."""
+    return _keep(request, function, options, lambda: (model(request.reference, request.device), trace(request)))
 
 
-@st.cache_resource(max_entries=48, show_spinner=False)
-def _shelf(of: Hashable, name: str, options: Options) -> dict[str, Any]:
-    return {}
-
-
-def watched(of: Hashable, function: Callable[..., Any], watch: Callable[..., None], **options: Hashable) -> Any:
-    """``function(of, watch, **options)``, cached. What shows progress cannot itself be cached: a shelf for it is."""
-    shelf = _shelf(of, f"{function.__module__}.{function.__qualname__}", _sorted(options))
-    with HEAVY, torch.no_grad():
-        if "found" not in shelf:
-            shelf["found"] = function(of, watch, **options)
-    return shelf["found"]
+def watched(of: Hashable, function: Callable[..., Any], watch: Watch | None = None, **options: Hashable) -> Any:
+    """``function(of, tell, **options)``, kept. What it tells of its progress, ``watch`` draws."""
+    return kept(COMPUTING, _key(of, function, options), lambda: function(of, tell, **options), watch=watch)
 
 
 def is_there(of: Hashable, function: Callable[..., Any], **options: Hashable) -> bool:
     """Whether ``watched`` would answer at once."""
-    return "found" in _shelf(of, f"{function.__module__}.{function.__qualname__}", _sorted(options))
+    return BUDGET.get(_key(of, function, options), MISSING) is not MISSING
 
 
-@st.cache_resource(max_entries=2, show_spinner="Running the model in float64")
+@keep(COMPUTING, "Running the model in float64")
 def evidence(request: Request, text: str, tokens: int) -> Evidence:
     """What the claims are checked on: a copy of the model in float64, and its trace. Raises ``ValueError``."""
-    with HEAVY, torch.no_grad():
-        return metrics.evidence(checkpoint(request.reference), request, text, tokens)
+    return metrics.evidence(checkpoint(request.reference), request, text, tokens)
 
 
-def findings(of: Hashable) -> dict[str, Finding]:
-    """The claims that were checked so far, by their id: a shelf, which whoever checks one writes."""
-    return _shelf(of, "claims", ())
+def finding(of: Hashable, name: str, judge: Callable[[], Finding] | None = None) -> Finding | None:
+    """A claim's finding: kept, or else judged now, or else none."""
+    found = BUDGET.get(("claim", of, name))
+    return found if found or judge is None else kept(COMPUTING, ("claim", of, name), judge, f"Checking {name}")
 
 
 def devices() -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 import streamlit as st
-import torch
 
 from app import cache, claims_results, tables, widgets
 from app.cache import Request
+from app.line import COMPUTING
 from app.view import Side, View
 from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.claims import CLAIMS, Claim, Finding, attempt
@@ -68,19 +68,19 @@ def choose(view: View) -> list[Asked]:
 
 def findings(asked: Asked) -> dict[str, Finding]:
     """What was found so far, by claim."""
-    shelf = cache.findings(asked)
-    results = claims_results.held()
-    return {name: shelf[key] for name in CLAIMS if (key := _key(name, results.digest)) in shelf}
+    digest = claims_results.held().digest
+    found = {name: cache.finding(asked, _key(name, digest)) for name in CLAIMS}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def check(asked: Asked, name: str) -> Finding:
-    """One claim on one side, kept."""
+    """One claim on one side, kept. Stopped, it leaves nothing behind."""
     results = claims_results.held()
-    shelf, key = cache.findings(asked), _key(name, results.digest)
-    with cache.HEAVY, torch.no_grad():
-        if key not in shelf:
-            shelf[key] = _judged(asked, CLAIMS[name], results.rows if name == BY_RESULTS else None)
-    return shelf[key]
+    rows = results.rows if name == BY_RESULTS else None
+    found = cache.finding(asked, _key(name, results.digest), lambda: _judged(asked, CLAIMS[name], rows))
+    cache.evidence.weigh(asked.request, asked.text, asked.tokens)  # it keeps what several claims share
+    assert found is not None
+    return found
 
 
 def _judged(asked: Asked, claim: Claim, results: Any) -> Finding:
@@ -99,8 +99,8 @@ def _key(name: str, digest: str) -> str:
 
 
 def run(view: View, asked: list[Asked], place: Any) -> None:
-    """The button; once pressed, claim after claim, the table in ``place`` growing with every one. Stop ends it between
-    two claims, and what was found stays; after any other click it goes on."""
+    """The button; once pressed, claim after claim, the table in ``place`` growing with every one. Stop ends it at
+    once, and what was found stays; after any other click it goes on."""
     todo = [(side, one, name) for name in CLAIMS for side, one in zip(view.sides, asked, strict=True)
             if name not in findings(one)]  # fmt: skip
     total = len(CLAIMS) * len(asked)
@@ -116,7 +116,7 @@ def run(view: View, asked: list[Asked], place: Any) -> None:
     button.empty()
     with line.container(horizontal=True, vertical_alignment="center"):
         bar = st.progress(0.0, "Running the model in float64")
-        st.button("Stop", key="claims-stop", on_click=_stop, help="Between two claims; what was found stays.")
+        st.button("Stop", key="claims-stop", on_click=_stopped, help="At once; what was found stays.")
     for done, (side, one, name) in enumerate(todo):
         bar.progress(done / len(todo), f"{side.name + ': ' if view.compare else ''}{name} {CLAIMS[name].title}")
         check(one, name)
@@ -128,6 +128,11 @@ def run(view: View, asked: list[Asked], place: Any) -> None:
 
 def _go(asked: tuple[Asked, ...]) -> None:
     st.session_state[RUNNING] = asked
+
+
+def _stopped() -> None:
+    _stop()
+    COMPUTING.give_up()
 
 
 def _stop() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
@@ -11,12 +10,10 @@ import streamlit as st
 
 from app import cache
 from app.cache import Request
+from app.line import COMPUTING
 from fbt_core.cloud import CLOUDS, Cloud, cloud, jacobians, picture_axes, procrustes, stages
 from fbt_core.cloud.jacobian import Jacobians, linear
 from fbt_core.cloud.points import derivative, known, scaled
-
-PERIOD = 0.2
-"""Seconds between two moves of a progress bar."""
 
 ALIGNED = "B is turned and moved onto A"
 """How the note begins that tells of it."""
@@ -94,24 +91,24 @@ def _moved(own: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, str]:
 
 def fitted(fit: Fit, watch: Callable[[float, str], None] | None = None) -> Cloud:
     """The cloud, cached."""
-    return cache.watched(fit, _fitted, watch or (lambda share, words: None))
+    return cache.watched(fit, _fitted, watch)
 
 
-def _fitted(fit: Fit, watch: Callable[[float, str], None]) -> Cloud:
+def _fitted(fit: Fit, tell: Callable[[float, str], None]) -> Cloud:
     layers, notes = points(fit.pieces)
     found = cloud(
         fit.method, layers, fit.dims, scale=fit.scale, seed=fit.seed, neighbours=fit.neighbours,
-        min_dist=fit.min_dist, progress=watch,
+        min_dist=fit.min_dist, progress=tell,
     )  # fmt: skip
     return replace(found, notes=(*notes, *found.notes))
 
 
 def glyphs(fit: Fit, metric: Request, dual: bool) -> Glyphs:
     """The metric of ``metric``'s trace in the picture, at the first piece's tokens, cached."""
-    return cache.watched((fit, metric), _glyphs, lambda share, words: None, dual=dual)
+    return cache.watched((fit, metric), _glyphs, dual=dual)
 
 
-def _glyphs(of: tuple[Fit, Request], _watch: Callable[..., None], dual: Hashable) -> Glyphs:
+def _glyphs(of: tuple[Fit, Request], _tell: Callable[..., None], dual: Hashable) -> Glyphs:
     fit, metric = of
     layers, _ = points(fit.pieces)
     count = len(fit.pieces[0].tokens)
@@ -159,22 +156,15 @@ def settled(fit: Fit, key: str) -> Cloud | None:
     line = st.empty()
     with line.container(horizontal=True, vertical_alignment="center"):
         bar = st.progress(0.0, f"{row.title}: importing")
-        st.button("Stop", key=f"{key}-stop", on_click=_stop, args=(fit,), help="Takes effect between two epochs.")
-    moved = 0.0
-
-    def watch(share: float, words: str) -> None:
-        nonlocal moved
-        if time.monotonic() - moved > PERIOD:  # a message an epoch would be most of the work
-            moved = time.monotonic()
-            bar.progress(share, words)
-
-    found = fitted(fit, watch)
+        st.button("Stop", key=f"{key}-stop", on_click=_stop, args=(fit,), help="At once. Go on begins anew.")
+    found = fitted(fit, bar.progress)
     line.empty()
     return found
 
 
 def _stop(fit: Fit) -> None:
     st.session_state[STOPPED] = fit
+    COMPUTING.give_up()
 
 
 def _go_on() -> None:

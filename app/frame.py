@@ -46,8 +46,12 @@ LONGEST = 1000
 STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding: 4rem 2.5rem 2rem; }
 [data-testid="stSidebarContent"] [data-testid="stVerticalBlock"] { gap: 0.6rem; }
+[data-testid="stMainMenu"] { display: none; }
+div:has(> [data-testid="stToolbarActions"]) { min-width: 0; width: auto; }
+[data-testid="stStatusWidget"] { position: fixed; top: 3.4rem; right: 1.5rem; }
 </style>"""
-"""Less empty space than Streamlit leaves: the figures want it."""
+"""Less empty space than Streamlit leaves: the figures want it. Its menu has nothing for us, and its Stop stands below
+the pages' names, of which it would hide some whenever a script runs."""
 
 
 def begin() -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app import cache
+from app import cache, tiles
 from app.intake_store import STORE
 from app.server import DESK
 from app.uploads import parsed
 from fbt_core.checkpoints.memory import give_back
 
-GRACE = 120.0
-"""Seconds that a model outlives the last session that showed it."""
+GRACE = float(os.environ.get("FIBERSCOPE_GRACE", "120"))
+"""Seconds that a model outlives the last session that showed it, and all else that is kept the last session."""
 
 OPEN: dict[str, frozenset[str]] = {}
 WAITING: set[str] = set()
@@ -53,15 +54,20 @@ def leave(session: str) -> None:
         timer.daemon = True
         timer.start()
     DESK.leave(session)
+    tiles.DESK.leave(session)
     STORE.leave(session)
 
 
 def expire() -> None:
-    """The models that wait for someone to come back, and that nobody shows, go."""
+    """The models that wait for someone to come back, and that nobody shows, go. With nobody here, all does."""
     with LOCK:
         gone = WAITING.difference(*OPEN.values())
         WAITING.clear()
+        deserted = not OPEN
     _release(gone)
+    if deserted:
+        cache.BUDGET.clear()
+        give_back()
 
 
 def _idle(session: str, needed: frozenset[str]) -> frozenset[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,23 +60,23 @@ def options(request: Request, base: Origin) -> dict[str, Any]:
     return {"adapter": found}
 
 
-def applied(model: Any, trace: Trace, request: Request, base: Origin, finished: dict[int, Any]) -> Trace:
-    """The trace with the metric at strength 1, behind a progress bar where it takes longer.
-
-    ``finished`` keeps the layers that are done, for a script run that was stopped to be gone on with by the next.
-    """
-    name = kind(request.source)
-    slow = trace.length * len(trace.layers) > QUIET
-    bar = st.progress(0.0, f"{SOURCES[name].title} metric, layer by layer") if slow else None
-
-    def progress(done: int, layers: int) -> None:
-        if bar is not None:
-            bar.progress(done / layers, f"{SOURCES[name].title} metric: layer {done} of {layers}")
-
-    found = apply(model, trace, name, request.rank, progress=progress, finished=finished, **options(request, base))
+@contextmanager
+def progress(request: Request, cells: int) -> Iterator[Callable[[float, str], None] | None]:
+    """What draws the progress of ``applied``, for tokens times layers that take longer; else nothing."""
+    words = f"{SOURCES[kind(request.source)].title} metric, layer by layer"
+    bar = st.progress(0.0, words) if cells > QUIET else None
+    yield None if bar is None else bar.progress
     if bar is not None:
         bar.empty()
-    return found
+
+
+def applied(
+    model: Any, trace: Trace, request: Request, base: Origin, finished: dict[int, Any],
+    progress: Callable[[int, int], None] | None = None,
+) -> Trace:  # fmt: skip
+    """The trace with the metric at strength 1. ``finished`` keeps the layers that are done, for who was stopped."""
+    name = kind(request.source)
+    return apply(model, trace, name, request.rank, progress=progress, finished=finished, **options(request, base))
 
 
 def strengthened(trace: Trace, strength: float) -> Trace:

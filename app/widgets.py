@@ -8,10 +8,12 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
+from app.cache import BUDGET
 from app.components.figure_export import figure_export
 from app.figures import theme
 from app.tables import Table, csv
 from app.view import Side, View
+from fbt_core.checkpoints.memory import gib
 from fbt_core.geometry.sources import WHAT_IF
 
 PENDING = "_pending"
@@ -146,8 +148,8 @@ def footnotes(view: View) -> None:
         start = f"{side.name}: " if view.compare else ""
         told += [f"{start}{side.explained}"] if side.explained else []
         told += [plain(f"{start}{note[:1].upper()}{note[1:]}") for note in side.trace.notes if note != WHAT_IF]
-    if told:
-        st.caption("  \n".join(dict.fromkeys(told)))
+    told.append(plain(f"This server keeps {gib(BUDGET.held)} of at most {gib(BUDGET.most)} of models and results."))
+    st.caption("  \n".join(dict.fromkeys(told)))
 
 
 def plain(text: str) -> str:

@@ -54,8 +54,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return replace(claim, function=function)
 
     monkeypatch.setattr(claims, "CLAIMS", {name: answering(claim) for name, claim in CLAIMS.items()})
-    cache._shelf.clear()
-    cache.evidence.clear()
+    cache.BUDGET.clear()
     return order
 
 
@@ -111,10 +110,11 @@ def test_two_checkpoints_stand_side_by_side(asked_for: list[str]) -> None:
 
 
 def test_stop_keeps_what_was_found(asked_for: list[str]) -> None:
-    """A shelf with some findings is what a stopped run leaves; the button then asks for the rest alone."""
+    """Some findings are what a stopped run leaves; the button then asks for the rest alone."""
     request = Request("demo:riemannian", "the old sailor near the ships sings")
-    shelf = cache.findings(claims.Asked(request, claims.sample_text(), 256))
-    shelf |= {"C1": invented("holds", 1.0), "C4": invented("fails", 1.0)}
+    asked = claims.Asked(request, claims.sample_text(), 256)
+    for name, verdict in (("C1", "holds"), ("C4", "fails")):
+        cache.finding(asked, name, lambda verdict=verdict: invented(verdict, 1.0))
     test = opened("claims", a="demo:riemannian")
     assert test.button(key="claims-check").label == f"Check the other {len(CLAIMS) - 2} claims"
     test.button(key="claims-check").click().run()

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import streamlit as st
 import torch
 from safetensors.torch import save_file
 from streamlit import config
 from streamlit.testing.v1 import AppTest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from app import intake_paths, uploads
+from app import cache, intake_paths, uploads
 from tests.test_pages import ENTRY, complaints
 
 WORDS = ["<pad>", "</s>", "[UNK]", *"the capital of France is Paris a large city old sailor near ships sings".split()]
@@ -84,7 +83,7 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, s
     yield {uploads.label_of(name).partition("/")[2]: name for name in uploads.known() if name.startswith("path:")}
     patch.undo()
     config.set_option("server.address", before)
-    st.cache_resource.clear()
+    cache.BUDGET.clear()
 
 
 def opened(page: str, reference: str, **query: str) -> AppTest:

@@ -9,11 +9,10 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-import streamlit as st
 import torch
 from streamlit.testing.v1 import AppTest
 
-from app import uploads
+from app import cache, uploads
 from fbt_core.checkpoints import native
 from fbt_core.config import FiberBundleConfig
 from fbt_core.model import FiberBundleTransformer
@@ -63,7 +62,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def forget() -> None:
     """All that is kept of a reference: under the same one stands another checkpoint now."""
-    st.cache_resource.clear()
+    cache.BUDGET.clear()
 
 
 def write(path: Path, vocabulary: WordByteTokenizer = WORDS, **changes: object) -> Path:

@@ -186,7 +186,7 @@ def put(
         said.append(message)
 
     async def ask() -> None:
-        (route,) = server.routes()
+        route = server.routes()[0]
         _, found = route.matches(scope)
         await route.handle(scope | found, receive, send)
 

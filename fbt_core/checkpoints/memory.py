@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -13,7 +14,11 @@ import torch
 from fbt_core.checkpoints.faults import CheckpointError
 
 ENVIRONMENT = "FIBERSCOPE_MEMORY"
-"""A cap on the bytes that a checkpoint may take: a number, or one with K, M, G or T behind it (powers of 1024)."""
+"""A cap on the bytes that checkpoints, and in the app all that is kept, may take: a number, or one with K, M, G or T
+behind it (powers of 1024)."""
+
+RELIEF: list[Callable[[int], object]] = []
+"""Asked in turn to free so many bytes, before a model is refused that would need them."""
 
 _LIMITS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
@@ -25,9 +30,15 @@ _LIMITS = (
 def available_bytes() -> int:
     """Bytes that a new model may take: the least of the machine's, the container's and ``FIBERSCOPE_MEMORY``."""
     found = [_machine(), *(_number(limit) - _number(used) for limit, used in _LIMITS if _number(limit) > 0)]
-    if cap := os.environ.get(ENVIRONMENT, ""):
-        found.append(parsed(cap))
+    if cap := limit():
+        found.append(cap)
     return max(0, min(found))
+
+
+def limit() -> int:
+    """The bytes that ``FIBERSCOPE_MEMORY`` allows; 0 where it is not set. Raises ``ValueError`` as ``parsed`` does."""
+    cap = os.environ.get(ENVIRONMENT, "")
+    return parsed(cap) if cap else 0
 
 
 def parsed(text: str) -> int:
@@ -40,6 +51,10 @@ def parsed(text: str) -> int:
 
 def check_fits(needed: int) -> None:
     """Raises ``CheckpointError``, with the numbers, when ``needed`` bytes are not there."""
+    for relieve in RELIEF:
+        if (lacking := needed - available_bytes()) > 0:
+            relieve(lacking)
+            give_back()
     if (there := available_bytes()) < needed:
         raise CheckpointError(
             f"a model that needs {gib(needed)} of memory",
