@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import streamlit as st
 
+from app import attention_tiles
+from app.attention_tiles import Half, Pair
 from app.choices import pick
-from app.figures.maps import COLOURS, SHORT_UNIT, UNIT, MapPanels, cut, pooled
+from app.figures.maps import COLOURS, SHORT_UNIT, UNIT, MapPanels
 from app.view import Side, View
 from fbt_core.attention.scores import SCORES
-from fbt_core.attention.views import VIEWS, ShownMap, one_map, unmatched
+from fbt_core.attention.tiles import PooledPair
+from fbt_core.attention.views import VIEWS, one_map, unmatched
 from fbt_core.trace import Trace
 from fbt_core.training.grammar import dependencies
 
-WINDOW = 1024
-"""The most tokens that the component gets exactly; more are max-pooled to this many."""
+WHOLE = 1024
+"""The most tokens whose maps are sent whole; longer ones are sent pooled, and their parts when one looks closer."""
 
 TILES = {"left": "left score", "right": "right score", "difference": "difference", "variation": "total variation"}
 """What a tile of the atlas may show."""
@@ -93,6 +97,12 @@ def offered(view: View) -> list[str]:
     return found or [name for name in SCORES if name in own]
 
 
+def wanted(view: View, what: str) -> bool:
+    """Whether to compute what takes the square of the text for every head or term: of a long text when asked for."""
+    longest = max(max(len(side.tokens), len(side.key_tokens)) for side in view.sides)
+    return longest <= WHOLE or st.toggle(f"{what}: compute for {longest:,} tokens", key=f"want-{what}")
+
+
 def pick_tile(choice: Choice) -> str:
     """What the atlas's tiles show: of one score, its maps."""
     if choice.single:
@@ -104,28 +114,64 @@ def pick_tile(choice: Choice) -> str:
     return shown or "difference"
 
 
-def shown_map(side: Side, choice: Choice, score: str) -> ShownMap:
-    """One map of a side, cached."""
-    options = {"alpha": choice.alpha} if score == "blended" and choice.alpha is not None else {}
-    options |= {"match": match} if (match := choice.match(score)) else {}
-    return side.derived(one_map, score=score, layer=side.layer, head=side.head, view=choice.view, **options)
+@dataclass(frozen=True)
+class TwoMaps:
+    """What two maps are, whole or pooled: cells, entropies and lost shares by row, and what they were matched by."""
+
+    pair: Pair
+    left: np.ndarray
+    right: np.ndarray
+    entropy: tuple[np.ndarray, np.ndarray]
+    lost: tuple[np.ndarray, np.ndarray]
+    hidden: np.ndarray | None
+    multipliers: tuple[float, float]  # the least and the largest of the left one's heads; NaN where none matches
+    pooled: PooledPair | None = None
+
+    def drawn(self, token: int) -> dict[str, Any]:
+        """The fields of ``MapPanels`` that are theirs; ``token`` is the selected row."""
+        exact = attention_tiles.exact_row(self.pair, token) if self.pooled else None
+        return {
+            "left": self.left, "right": self.right, "entropy": self.entropy, "hidden": self.hidden, "selected": token,
+            "pooled": self.pooled, "exact": exact, "tiles": attention_tiles.address(self.pair),
+            "unit": SHORT_UNIT if max(share.max() for share in self.lost) > LEAST_LOST else UNIT,
+        }  # fmt: skip
+
+
+def two_maps(left: Side, right: Side, choice: Choice) -> TwoMaps:
+    """The left score's map of one side and the right score's of another, or of the same one; cached."""
+    pair = Pair(half(left, choice, choice.left), half(right, choice, choice.right))
+    if max(len(left.tokens), len(left.key_tokens)) > WHOLE:
+        both, multiplied = attention_tiles.overview(pair), pair.left.multiplied
+        found = (1.0, 1.0) if multiplied is None else (float(multiplied.min()), float(multiplied.max()))
+        return TwoMaps(pair, both.left, both.right, both.entropy, both.lost, both.hidden, found, both)
+    one, other = (side.derived(one_map, **part.options) for side, part in ((left, pair.left), (right, pair.right)))
+    hidden = None if one.hidden is None or other.hidden is None else one.hidden & other.hidden
+    return TwoMaps(
+        pair, one.cells, other.cells, (one.entropy, other.entropy), (one.lost, other.lost), hidden, one.multipliers
+    )
+
+
+def half(side: Side, choice: Choice, score: str) -> Half:
+    """Which map of a side a score gives."""
+    alpha = choice.alpha if score == "blended" else None
+    head = side.head if choice.view == "head" else 0
+    return Half(side.request, score, side.layer, head, choice.view, alpha, choice.match(score))
 
 
 def panels(side: Side, choice: Choice, token: int, marked: tuple[int, ...] = ()) -> MapPanels:
     """Left, right and difference of one side."""
-    left, right = (shown_map(side, choice, score) for score in (choice.left, choice.right))
-    titles = (choice.title(side, choice.left) + times(left), choice.title(side, choice.right))
+    both = two_maps(side, side, choice)
+    titles = (choice.title(side, choice.left) + times(both), choice.title(side, choice.right))
     return MapPanels(
-        left=left.cells, right=right.cells, titles=titles, tokens=side.tokens, causal=side.causal,
-        entropy=(left.entropy, right.entropy), key_tokens=side.key_tokens, unit=unit_of(left, right),
-        hidden=left.hidden, single=choice.single,
-        heading=f"{side.title} · {_place(side, choice)}", name=f"attention-{side.name}-{choice.left}-{choice.right}",
-        note=note(side, choice, choice.left, choice.right) or "", colour=choice.colour, selected=token,
+        **both.drawn(token), titles=titles, tokens=side.tokens, causal=side.causal, key_tokens=side.key_tokens,
+        single=choice.single, heading=f"{side.title} · {_place(side, choice)}",
+        name=f"attention-{side.name}-{choice.left}-{choice.right}",
+        note=note(side, choice, choice.left, choice.right) or "", colour=choice.colour,
         expected=() if side.foreign else side.derived(expected), expected_name=EXPECTED, marked=marked,
     )  # fmt: skip
 
 
-def times(shown: ShownMap) -> str:
+def times(shown: TwoMaps) -> str:
     """By what a matched map's scores were multiplied, for its title; empty for any other."""
     least, most = shown.multipliers
     if least == most == 1.0:
@@ -135,15 +181,9 @@ def times(shown: ShownMap) -> str:
     return f" × {least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f" × {least:.3g} to {most:.3g}"
 
 
-def unit_of(*maps: ShownMap) -> str:
-    """What a cell is, and what a row of them sums to."""
-    return SHORT_UNIT if any(shown.lost.max() > LEAST_LOST for shown in maps) else UNIT
-
-
 def lost(side: Side, choice: Choice) -> str:
     """How much of the rows a sink takes, a sentence; empty where there is none."""
-    shares = shown_map(side, choice, choice.left).lost, shown_map(side, choice, choice.right).lost
-    for score, share in zip((choice.left, choice.right), shares, strict=True):
+    for score, share in zip((choice.left, choice.right), two_maps(side, side, choice).lost, strict=True):
         if share.max() > LEAST_LOST:
             return (
                 f" Rows of {choice.title(side, score)} are not renormalised: a sink that is no token takes "
@@ -170,23 +210,15 @@ def own_panels(view: View, choice: Choice, token: int) -> MapPanels | str:
         return "one of the models is causal, the other is not"
     if not (a.block.heads and b.block.heads):
         return "one of the two layers has no attention"
-    own = replace(choice, alpha=None, matched=False)
-    left, right = (shown_map(side, own, side.score) for side in (a, b))
+    both = two_maps(a, b, replace(choice, left=a.score, right=b.score, alpha=None, matched=False))
     titles = (f"A · {a.label} ({a.score_title(a.score)})", f"B · {b.label} ({b.score_title(b.score)})")
     return MapPanels(
-        left=left.cells, right=right.cells, titles=titles, tokens=a.tokens, causal=a.causal,
-        entropy=(left.entropy, right.entropy), colour=choice.colour, selected=token, name="attention-A-B",
-        difference_title="B − A", key_tokens=a.key_tokens, unit=unit_of(left, right),
-        hidden=_both(left.hidden, right.hidden),
+        **both.drawn(token), titles=titles, tokens=a.tokens, causal=a.causal, colour=choice.colour,
+        name="attention-A-B", difference_title="B − A", key_tokens=a.key_tokens,
         heading=f"Each model's own score · {VIEWS[choice.view]} · {view.mapping}",
         expected=() if a.foreign else a.derived(expected), expected_name=EXPECTED,
         note="; ".join(note for note in (a.what_if_forward, b.what_if_forward) if note), marked=view.marked,
     )  # fmt: skip
-
-
-def _both(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
-    """Where neither model may attend; a window of one leaves the other's cells in sight."""
-    return None if a is None or b is None else a & b
 
 
 def note(side: Side, choice: Choice, *scores: str) -> str | None:
@@ -221,16 +253,3 @@ def same_scales(several: list[MapPanels]) -> list[MapPanels]:
     """The same figures with the largest ceilings among them, so that a colour means one number."""
     top, wide = max(one.top() for one in several), max(one.difference_top() for one in several)
     return [replace(one, ceiling=top, difference_ceiling=wide) for one in several]
-
-
-def windowed(panels_: MapPanels, key: str) -> MapPanels:
-    """All tokens where that is fluid; of a longer text those that a slider chooses, max-pooled beyond ``WINDOW``."""
-    length, keys = len(panels_.tokens), len(panels_.columns)
-    if max(length, keys) <= WINDOW:
-        return panels_
-    text = f"Tokens shown (up to {WINDOW} exactly, more max-pooled)"
-    if panels_.key_tokens:
-        first, last = st.slider(f"Keys: {text[0].lower()}{text[1:]}", 0, keys, (0, keys), key=key)
-        return pooled(cut(panels_, 0, length, (first, max(last, first + 1))), WINDOW)
-    start, stop = st.slider(text, 0, length, (0, length), key=key)
-    return pooled(cut(panels_, start, max(stop, start + 1)), WINDOW)

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app import widgets
-from app.attention import Choice, lost, note, own_panels, windowed
+from app.attention import Choice, lost, note, own_panels
 from app.attention_atlas import variation, variation_table
 from app.components.attention_maps import attention_maps
 from app.components.head_atlas import head_atlas
@@ -57,8 +57,7 @@ def missing_scores(side: Side) -> str:
 
 def draw_maps(side: Side, panels: MapPanels, choice: Choice, key: str) -> None:
     """The component, its caption with the equations, the exports of its twin, and the entropy curves."""
-    shown = windowed(panels, f"{key}-window")
-    picked = attention_maps(shown, key=key)
+    picked = attention_maps(panels, key=key)
     formulas = "; ".join(
         f"{side.score_title(name)}: $s_{{ij}} = {formula(side, name)}$"
         for name in dict.fromkeys((choice.left, choice.right))
@@ -68,6 +67,8 @@ def draw_maps(side: Side, panels: MapPanels, choice: Choice, key: str) -> None:
         f"{HOW[choice.view]}{between(choice)} Beside each map the entropy of its rows. Wheel zooms, drag pans, double "
         f"click shows all, a click selects the query everywhere.{widgets.plain(lost(side, choice))}"
     )
+    if panels.pooled:
+        caption += f" The exports hold the largest of each {panels.factor} × {panels.factor} token pairs."
     _below(panels, key, caption)
     draw_patches(panels, key)
     if picked:
@@ -113,7 +114,7 @@ def _below(panels: MapPanels, key: str, caption: str) -> None:
 
 def draw_patches(panels: MapPanels, key: str) -> None:
     """The selected query's row on the picture, for a model that sees one."""
-    if patch_grid(panels.columns) is None or panels.selected is None:
+    if patch_grid(panels.columns) is None or panels.selected is None or panels.pooled:
         return
     widgets.show(
         patches_figure(panels, panels.selected, widgets.is_dark()), lambda: table(panels), f"{key}-patches",
@@ -130,7 +131,7 @@ def draw_own(view: View, choice: Choice) -> None:
     if isinstance(panels, str):
         st.info(f"No difference between A and B: {panels}. Their maps stand below, on the same scales.")
         return
-    picked = attention_maps(windowed(panels, "maps-own-window"), key="maps-own")
+    picked = attention_maps(panels, key="maps-own")
     text = "Each model's attention under its own score, and B minus A. Equal head numbers need not mean equal roles."
     _below(panels, "maps-own", text)
     if picked:

@@ -5,7 +5,8 @@ ticket of its session; the chooser sends file after file under that ticket; the 
 address holds a secret and a number: no name and no path of the client's. A server that was started without these
 routes (``SERVED`` is False) falls back on Streamlit's uploader.
 
-Nothing here imports torch before the first upload: the server must stand within a moment.
+Nothing here imports torch by itself: the server must stand within a moment. Once it stands, a thread imports what the
+first page will want, while the browser still opens it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -25,6 +27,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
+from streamlit.config import get_option
+
+from app import tiles
 
 if TYPE_CHECKING:
     from app.intake_store import Piece
@@ -120,15 +125,22 @@ DESK = Desk()
 
 
 def routes() -> list[BaseRoute]:
-    """For ``streamlit.App``. From now on the choosers of this process send to them."""
+    """For ``streamlit.App``. From now on the choosers of this process send to them, and the maps read from them."""
     global SERVED
     SERVED = True
-    return [Route("/upload/{token}/{number}", _put, methods=["PUT"])]
+    return [Route("/upload/{token}/{number}", _put, methods=["PUT"]), tiles.route()]
+
+
+def base() -> str:
+    """What stands before the address of a route, as the server was started: empty, or such as ``/tools``."""
+    path = str(get_option("server.baseUrlPath")).strip("/")
+    return f"/{path}" if path else ""
 
 
 @asynccontextmanager
 async def lifespan(_app: Any) -> AsyncIterator[None]:
     """For ``streamlit.App``: a server that is told to end deletes what it holds. Its signal leaves ``atexit`` out."""
+    threading.Thread(target=import_module, args=("app.frame",), name="first imports", daemon=True).start()
     yield
     if store := sys.modules.get("app.intake_store"):
         store.STORE.clear()

@@ -30,6 +30,17 @@ def places(view: View, choice: attention.Choice) -> list[tuple[Any, Any]]:
     return [(left, right)]
 
 
+def draw_every_head(view: View, choice: attention.Choice) -> None:
+    """The atlas of each side, and its heads by how far the scores lead them apart."""
+    several = attention_atlas.atlases(view, choice, attention.pick_tile(choice))
+    for (left, right), side, shown in zip(places(view, choice), view.sides, several, strict=True):
+        with left:
+            draw_atlas(view, side, choice, shown)
+        if not choice.single:
+            with right:
+                draw_ranking(view, side, choice)
+
+
 view = frame.open_page("Attention")
 sides = attending(view)
 if not sides:
@@ -46,15 +57,12 @@ several = attention.same_scales([attention.panels(side, choice, view.token, view
 for side, panels in zip(view.sides, several, strict=True):
     draw_maps(side, panels, choice, key=f"maps-{side.name}")
 
-with overview, st.spinner("Drawing every head"):
-    several_heads = attention_atlas.atlases(view, choice, attention.pick_tile(choice))
-    for (left, right), side, shown in zip(places(view, choice), view.sides, several_heads, strict=True):
-        with left:
-            draw_atlas(view, side, choice, shown)
-        if not choice.single:
-            with right:
-                draw_ranking(view, side, choice)
+with overview:
+    if attention.wanted(view, "Every head at once"):
+        with st.spinner("Drawing every head"):
+            draw_every_head(view, choice)
 
 st.subheader("Terms of the score", anchor=False)
-draw_terms(view)
+if attention.wanted(view, "The terms as maps"):
+    draw_terms(view)
 widgets.footnotes(view)

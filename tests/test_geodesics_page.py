@@ -78,7 +78,7 @@ def test_component_and_twin_draw_the_same_curves() -> None:
     header = json.loads(message[len(message) - int(np.frombuffer(message, "<u4", 4)[2]) :])
     count, extras, _, points = np.frombuffer(message, "<u4", 4)
     assert points == sum(curve["count"] for curve in header["curves"]) == 15
-    offset = 16 + 4 * count * (3 + 9 + 3 + 1 + extras)
+    offset = 16 + 4 * count * (3 + 9 + 1 + extras)
     sent = np.frombuffer(message, "<f4", 3 * points, offset).reshape(-1, 3)
     lines = [trace for trace in figure(view).data if isinstance(trace, go.Scatter3d) and trace.mode == "lines"]
     np.testing.assert_array_equal(sent, np.concatenate([np.stack([one.x, one.y, one.z], -1) for one in lines]))

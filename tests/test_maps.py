@@ -20,11 +20,9 @@ from app.figures.maps import (
     MapPanels,
     attention_figure,
     bent,
-    cut,
     entropy_figure,
     patch_grid,
     patches_figure,
-    pooled,
     shade,
     table,
 )  # fmt: skip
@@ -231,7 +229,9 @@ def decoded(message: bytes) -> tuple[dict, list[np.ndarray]]:
         for i in range(length):
             for j in range(i + 1 if causal else length):
                 code = 256 * codes[at] + codes[at + count]
-                cells[i, j] = math.nan if code == 65535 else math.inf if code == 65534 else (code / 65533) ** 2 * peak
+                cells[i, j] = (
+                    math.nan if code == 65535 else math.inf if code == 65534 else (code / header["steps"]) ** 2 * peak
+                )
                 at += 1
         maps.append(cells)
     return header, maps
@@ -245,8 +245,8 @@ def test_message_holds_the_maps(length: int, causal: bool) -> None:
     for cells, source, peak in zip(maps, (shown.left, shown.right), header["peaks"], strict=True):
         np.testing.assert_array_equal(np.isinf(cells), ~shown.allowed)
         error = np.abs(cells - source)[shown.allowed]
-        assert (error <= 1.01 * np.sqrt(source[shown.allowed] * peak) / 65533 + 1e-9).all()
-        assert error.max() <= 1.01 * peak / 65533
+        assert (error <= 1.01 * np.sqrt(source[shown.allowed] * peak) / 65532 + 1e-9).all()
+        assert error.max() <= 1.01 * peak / 65532
     assert header["not_finite"] == 0 and header["tokens"] == list(shown.tokens)
 
 
@@ -278,8 +278,8 @@ def test_sizes_of_messages() -> None:
     noise = np.random.default_rng(0).random((1024, 1024), np.float32)
     tokens, entropy = tuple("abcd" * 256), np.linspace(0, 7, 1024)
     shown = MapPanels(noise, noise[::-1], ("a", "b"), tokens, True, (entropy, entropy))
-    assert len(attention_maps.pack(shown)) < 2.2e6
-    assert len(attention_maps.pack(replace(shown, causal=False))) < 4.4e6
+    assert len(attention_maps.pack(shown)) < 1.5e6
+    assert len(attention_maps.pack(replace(shown, causal=False))) < 3.1e6
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -320,21 +320,6 @@ def test_bent_scale_is_the_inverse_of_shade(colour: str) -> None:
         values = 2 * places - 1 if diverging else places
         np.testing.assert_allclose(shade(values, 1.0, colour, diverging), np.linspace(0, 1, len(scale)), atol=1e-9)
     assert shade(np.array([-3.0, 0.0, 3.0]), 1.0, colour, True).tolist() == [0, 0.5, 1]
-
-
-def test_cut_and_pooled_keep_places() -> None:
-    shown = panels(12, expected=((7, 6), (9, 1)), selected=8)
-    part = cut(shown, 5, 10)
-    np.testing.assert_array_equal(part.left, shown.left[5:10, 5:10])
-    assert part.numbers == (5, 6, 7, 8, 9) and part.selected == 3 and part.expected == ((2, 1),)
-    assert part.top() == shown.top() and part.difference_top() == shown.difference_top()
-    small = pooled(shown, 4)
-    values, masked = pool_by_loop(shown.right, [0, 3, 6, 9, 12], True, False)
-    np.testing.assert_allclose(small.right[~masked], values[~masked], atol=1e-7)
-    np.testing.assert_array_equal(masked, ~small.allowed)
-    assert small.numbers == (0, 3, 6, 9) and small.selected == 2 and small.expected == ((2, 2), (3, 0))
-    assert small.entropy[0][1] == pytest.approx(shown.entropy[0][3:6].mean())
-    assert "maximum over 3 x 3" in small.heading and pooled(shown, 12) is shown
 
 
 def test_table_lists_every_allowed_pair() -> None:
@@ -432,7 +417,7 @@ def test_a_rectangular_message_and_twin_hold_every_cell() -> None:
     np.testing.assert_array_equal(np.frombuffer(rest[: 8 * 8], "<f4").reshape(2, 8), [shown.left[2], shown.right[2]])
     codes = np.frombuffer(zlib.decompress(rest[8 * 8 :]), np.uint8).reshape(2, 2, 40).astype(int)
     for (high, low), peak, source in zip(codes, header["peaks"], (shown.left, shown.right), strict=True):
-        cells = ((256 * high + low).reshape(5, 8) / 65533) ** 2 * peak
+        cells = ((256 * high + low).reshape(5, 8) / 65532) ** 2 * peak
         np.testing.assert_allclose(cells, source, atol=2e-5)
     heat = [trace for trace in attention_figure(shown).data if trace.type == "heatmap"]
     for drawn, cells in zip(heat, (shown.left, shown.right, shown.right - shown.left), strict=True):
@@ -445,24 +430,6 @@ def test_a_rectangular_message_and_twin_hold_every_cell() -> None:
         replace(shown, causal=True)
 
 
-def test_a_rectangular_map_is_cut_and_pooled_by_its_own_sides() -> None:
-    shown = cross_panels(expected=((4, 6), (1, 0)))
-    part = cut(shown, 0, 5, (3, 8))
-    np.testing.assert_array_equal(part.left, shown.left[:, 3:])
-    assert (
-        part.key_numbers == (3, 4, 5, 6, 7) and part.key_tokens == shown.key_tokens[3:] and part.expected == ((4, 3),)
-    )
-    small = pooled(shown, 4)
-    assert (
-        small.left.shape == (4, 4)
-        and small.key_numbers == (0, 2, 4, 6)
-        and small.key_tokens == ("k0", "k2", "k4", "k6")
-    )
-    for bin_ in range(4):
-        assert small.left[3, bin_] == shown.left[3:, 2 * bin_ : 2 * bin_ + 2].max()
-    assert "1.25 x 2 tokens" in small.heading
-
-
 def test_what_a_mask_hides_is_not_drawn_as_zero() -> None:
     hidden = np.tri(12, k=-3, dtype=bool)  # a window of three
     shown = panels(hidden=hidden)
@@ -471,7 +438,6 @@ def test_what_a_mask_hides_is_not_drawn_as_zero() -> None:
     heat = attention_figure(shown).data[0]
     np.testing.assert_array_equal(np.isnan(heat.z), np.isinf(maps[0]))
     assert len(table(shown)) == int((~np.isinf(maps[0])).sum())
-    np.testing.assert_array_equal(cut(shown, 2, 7).hidden, hidden[2:7, 2:7])
 
 
 def test_one_map_is_drawn_alone() -> None:

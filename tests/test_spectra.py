@@ -157,6 +157,23 @@ def test_a_map_of_one_direction_has_no_second_value() -> None:
         assert spectral_gap(row.double().expand(length, length)) == float("inf")
 
 
+def test_what_lanczos_cannot_do_is_decomposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import scipy.sparse.linalg
+
+    X = with_values(SPECTRA["slow"](140), 150, 140)
+    for scale in (1e-200, 1e200):
+        np.testing.assert_allclose(two_largest(scale * X), scale * singular_values(X)[:2], rtol=1e-10)
+    assert two_largest(0 * X) == (0.0, 0.0)
+    with pytest.raises(np.linalg.LinAlgError):
+        two_largest(np.where(X == X.max(), np.nan, X))
+
+    def gives_up(*_: object, **__: object) -> None:
+        raise scipy.sparse.linalg.ArpackNoConvergence("no", np.zeros(0), np.zeros(0))
+
+    monkeypatch.setattr(scipy.sparse.linalg, "eigsh", gives_up)
+    np.testing.assert_allclose(two_largest(X), singular_values(X)[:2], rtol=1e-10)
+
+
 def test_usual_maps_are_never_decomposed(decompositions: list[tuple[int, ...]]) -> None:
     for name in ("causal", "sharp", "everywhere", "itself", "next", "near"):
         spectral_gap(maps(spectra.DENSE + 40)[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from plotly.subplots import make_subplots
 
 from app.figures import theme
 from fbt_core.attention.pooling import max_pool
+from fbt_core.attention.tiles import PooledPair
 
 COLOURS = {"sqrt": "square root", "linear": "linear", "log": "log"}
 """Colour scales, the first is the default: attention in linear colour is nearly black."""
@@ -32,10 +33,11 @@ SHORT_UNIT = "attention weight, rows sum to at most 1"
 class MapPanels:
     """Two maps of one sequence and all that is said about them; the third panel is right minus left.
 
-    The keys are the queries' own tokens, unless ``key_tokens`` says that they are others, as in cross-attention.
+    The keys are the queries' own tokens, unless ``key_tokens`` says that they are others, as in cross-attention. Maps
+    of long texts are ``pooled``: their cells are bins of ``factor`` tokens a side, and everything else stays by token.
     """
 
-    left: np.ndarray  # (L, K) float32, rows are queries; cells j > i are not read when causal
+    left: np.ndarray  # (L, K) float32, rows are queries; cells j > i are not read when causal; bins where pooled
     right: np.ndarray
     titles: tuple[str, str]
     tokens: tuple[str, ...]  # of the L rows
@@ -49,18 +51,20 @@ class MapPanels:
     selected: int | None = None
     expected: tuple[tuple[int, int], ...] = ()  # (query, key) pairs that a head should attend to
     expected_name: str = "expected by the grammar"
-    positions: tuple[int, ...] = ()  # the token number of each row; 0, 1, ... unless cut or pooled
+    positions: tuple[int, ...] = ()  # the token number of each row; 0, 1, ... unless some were chosen
     key_tokens: tuple[str, ...] = ()  # of the K columns, where they are other tokens than the rows
-    key_positions: tuple[int, ...] = ()  # the token number of each of those
     hidden: np.ndarray | None = None  # (L, K) bool: where a mask lets no attention be, beside the future
     single: bool = False  # there is one map only: the right one is the left one, and is not drawn
     ceiling: float | None = None  # of the colour scale, so that several figures share one
     difference_ceiling: float | None = None
     difference_title: str = ""  # right title minus left title, unless given
     marked: tuple[int, ...] = ()  # rows, and columns where those are the same tokens, with a triangle
+    pooled: PooledPair | None = None  # of which ``left``, ``right`` and ``hidden`` are then the cells
+    exact: np.ndarray | None = None  # (2, K): the selected row of both maps, where they are pooled
+    tiles: str = ""  # where the browser may ask for exact parts and rows; empty where it cannot
 
     def __post_init__(self) -> None:
-        shape = (len(self.tokens), len(self.columns))
+        shape = tuple(-(-len(labels) // self.factor) for labels in (self.tokens, self.columns))
         if self.left.shape != shape or self.right.shape != shape:
             raise ValueError(f"got maps of shape {self.left.shape} and {self.right.shape}, expected {shape}")
         if self.causal and self.key_tokens:
@@ -69,9 +73,14 @@ class MapPanels:
             raise ValueError(f"got colour scale {self.colour!r}, expected one of {', '.join(COLOURS)}")
 
     @property
+    def factor(self) -> int:
+        """Tokens a cell, each way."""
+        return self.pooled.factor if self.pooled else 1
+
+    @property
     def difference(self) -> np.ndarray:
-        """Right minus left."""
-        return self.right - self.left
+        """Right minus left; where pooled the largest such of each bin, and not one of maxima."""
+        return self.pooled.difference if self.pooled else self.right - self.left
 
     @property
     def all_titles(self) -> tuple[str, str, str]:
@@ -91,19 +100,19 @@ class MapPanels:
     @property
     def key_numbers(self) -> tuple[int, ...]:
         """The token number of each column."""
-        if not self.key_tokens:
-            return self.numbers
-        return self.key_positions or tuple(range(len(self.key_tokens)))
+        return tuple(range(len(self.key_tokens))) if self.key_tokens else self.numbers
 
     @property
     def allowed(self) -> np.ndarray:
         """(L, K) bool: False in a causal map's future."""
-        seen = np.tri(len(self.tokens), dtype=bool) if self.causal else np.ones(self.left.shape, dtype=bool)
+        seen = np.tri(len(self.left), dtype=bool) if self.causal else np.ones(self.left.shape, dtype=bool)
         return seen if self.hidden is None else seen & ~self.hidden
 
     @property
     def not_finite(self) -> int:
         """How many allowed cells of the two maps are NaN or infinite."""
+        if self.pooled:
+            return self.pooled.not_finite
         return int(sum((~np.isfinite(cells[self.allowed])).sum() for cells in (self.left, self.right)))
 
     def top(self) -> float:
@@ -122,54 +131,6 @@ def _largest(cells: np.ndarray, allowed: np.ndarray) -> float:
     return float(chosen.max()) if chosen.size and chosen.max() > 0 else 1.0
 
 
-def cut(panels: MapPanels, start: int, stop: int, keys: tuple[int, int] | None = None) -> MapPanels:
-    """The exact cells of the tokens from ``start`` to before ``stop``; of other tokens as keys, those of ``keys``."""
-    rows = slice(start, stop)
-    first, last = (start, stop) if not panels.key_tokens else keys or (0, len(panels.key_tokens))
-    columns = slice(first, last)
-    expected = tuple((i - start, j - first) for i, j in panels.expected if start <= i < stop and first <= j < last)
-    chosen = panels.selected
-    return replace(
-        panels, left=panels.left[rows, columns], right=panels.right[rows, columns], tokens=panels.tokens[rows],
-        positions=panels.numbers[rows], expected=expected, ceiling=panels.top(),
-        hidden=None if panels.hidden is None else panels.hidden[rows, columns],
-        key_tokens=panels.key_tokens[columns], key_positions=panels.key_numbers[columns] if panels.key_tokens else (),
-        difference_ceiling=panels.difference_top(),
-        entropy=(panels.entropy[0][rows], panels.entropy[1][rows]),
-        selected=chosen - start if chosen is not None and start <= chosen < stop else None,
-        marked=tuple(token - start for token in panels.marked if start <= token < stop),
-    )  # fmt: skip
-
-
-def pooled(panels: MapPanels, bins: int) -> MapPanels:
-    """At most ``bins`` cells a side: each is the largest of its bin, each entropy the mean, and the heading says so.
-
-    The difference is then one of maxima, not the largest difference.
-    """
-    if max(panels.left.shape) <= bins:
-        return panels
-    both = [max_pool(cells, bins, panels.causal) for cells in (panels.left, panels.right)]
-    edges, across = both[0].edges.astype(int), both[0].column_edges.astype(int)
-    starts, place = edges[:-1], lambda t, ends: int(np.searchsorted(ends, t, side="right")) - 1
-    counts = np.diff(edges)
-    first, second = (np.add.reduceat(values, starts) / counts for values in panels.entropy)
-    keys: dict[str, Any] = {}
-    if panels.hidden is not None:  # a bin is hidden where all of its cells are
-        keys["hidden"] = max_pool((~panels.hidden).astype(np.float32), bins, panels.causal).values == 0
-    if panels.key_tokens:
-        keys["key_tokens"] = tuple(panels.key_tokens[t] for t in across[:-1])
-        keys["key_positions"] = tuple(panels.key_numbers[t] for t in across[:-1])
-    size = f"{both[0].factor:.3g} x {across[-1] / (len(across) - 1):.3g}"
-    return replace(
-        panels, left=both[0].values, right=both[1].values, tokens=tuple(panels.tokens[t] for t in starts),
-        positions=tuple(panels.numbers[t] for t in starts), entropy=(first, second), **keys,
-        expected=tuple(sorted({(place(i, edges), place(j, across)) for i, j in panels.expected})),
-        selected=None if panels.selected is None else place(panels.selected, edges),
-        marked=tuple(sorted({place(token, edges) for token in panels.marked})),
-        heading=f"{panels.heading} (each cell the maximum over {size} tokens)",
-    )  # fmt: skip
-
-
 def attention_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
     """Left, right and difference as heat maps with one zoom, max-pooled to at most ``TWIN_CELLS`` cells a side.
 
@@ -184,7 +145,8 @@ def attention_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
         pool = max_pool(cells, TWIN_CELLS, panels.causal, magnitude=column == 3)
         heat = go.Heatmap(
             z=np.where(pool.masked | ~seen, np.float32(np.nan), pool.values),
-            x=pool.column_edges - 0.5, y=pool.edges - 0.5,
+            x=np.minimum(panels.factor * pool.column_edges, len(panels.columns)) - 0.5,
+            y=np.minimum(panels.factor * pool.edges, len(panels.tokens)) - 0.5,
             coloraxis="coloraxis2" if column == 3 else "coloraxis", hoverongaps=False,
             hovertemplate="query %{y:.0f}, key %{x:.0f}<br>%{z:.6f}<extra></extra>",
         )  # fmt: skip
@@ -325,16 +287,19 @@ def entropy_figure(panels: MapPanels, dark: bool = False) -> go.Figure:
 
 
 def table(panels: MapPanels) -> pd.DataFrame:
-    """The unpooled cells, one allowed (query, key) pair a row: made only when someone downloads it."""
+    """The allowed (query, key) cells, one a row: made only when someone downloads it. Of a pooled map its bins."""
     rows, columns = np.nonzero(panels.allowed)
-    tokens, keys = (np.asarray(labels, dtype=object) for labels in (panels.tokens, panels.columns))
-    numbers, key_numbers = np.asarray(panels.numbers), np.asarray(panels.key_numbers)
     left, right = panels.left[rows, columns], panels.right[rows, columns]
-    both = {panels.titles[1]: right, "difference": right - left} if not panels.single else {}
-    return pd.DataFrame({
-        "query": numbers[rows], "key": key_numbers[columns], "query_token": tokens[rows], "key_token": keys[columns],
-        panels.titles[0]: left, **both,
-    })  # fmt: skip
+    both = {panels.titles[1]: right, "difference": panels.difference[rows, columns]} if not panels.single else {}
+    tokens, keys = (np.asarray(labels, dtype=object) for labels in (panels.tokens, panels.columns))
+    size = panels.factor
+    numbers, key_numbers = np.asarray(panels.numbers), np.asarray(panels.key_numbers)
+    where: dict[str, Any] = {"query": numbers[size * rows], "key": key_numbers[size * columns]}
+    if panels.pooled:
+        last = {"query": (rows, len(tokens)), "key": (columns, len(keys))}
+        where |= {f"last_{name}": np.minimum(size * (at + 1), count) - 1 for name, (at, count) in last.items()}
+    where |= {"query_token": tokens[size * rows], "key_token": keys[size * columns]}
+    return pd.DataFrame({**where, panels.titles[0]: left, **both})
 
 
 def patch_grid(tokens: tuple[str, ...]) -> tuple[int, int, int] | None:

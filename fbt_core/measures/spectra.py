@@ -89,17 +89,27 @@ def two_largest(X: Matrix) -> tuple[float, float]:
     """The two largest singular values, to eight digits; the second is 0 where there is one value only.
 
     By Lanczos (ARPACK) with a fixed start where X is large: some dozens of products with X, in place of the 8/3 n^3 of
-    all values. A second value below ``TOP_DIGITS`` of the first is taken from the decomposition.
+    all values. From the decomposition where the second is below ``TOP_DIGITS`` of the first, where the numbers are too
+    small or large to be squared, and where Lanczos does not converge. Raises ``LinAlgError`` for what is no number.
     """
-    if min(X.shape) > DENSE:
-        from scipy.sparse.linalg import LinearOperator, eigsh
-
-        width = X.shape[1]
-        square = LinearOperator((width, width), matvec=lambda x: X.T @ (X @ x), dtype=X.dtype)
-        start, rng = np.cos(np.arange(width) + 1.0), np.random.default_rng(0)  # fixed, so that the answer is
-        squares = eigsh(square, k=2, which="LA", v0=start, rng=rng, return_eigenvectors=False)
-        second, first = np.sqrt(np.sort(np.maximum(squares, 0.0)))
+    if min(X.shape) > DENSE and 1e-100 < np.abs(X).max() < 1e100:
+        first, second = _by_lanczos(X)
         if second > TOP_DIGITS * first:
-            return float(first), float(second)
+            return first, second
     values = np.linalg.svd(X, compute_uv=False)
     return float(values[0]), float(values[1]) if len(values) > 1 else 0.0
+
+
+def _by_lanczos(X: Matrix) -> tuple[float, float]:
+    """The two largest, or zeros when it does not converge."""
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+    width = X.shape[1]
+    square = LinearOperator((width, width), matvec=lambda x: X.T @ (X @ x), dtype=X.dtype)
+    start, rng = np.cos(np.arange(width) + 1.0), np.random.default_rng(0)  # fixed, so that the answer is
+    try:
+        squares = eigsh(square, k=2, which="LA", v0=start, rng=rng, return_eigenvectors=False)
+    except ArpackError:
+        return 0.0, 0.0
+    second, first = np.sqrt(np.sort(np.maximum(squares, 0.0)))
+    return float(first), float(second)

@@ -24,6 +24,7 @@ class Server:
     address: str  # such as http://127.0.0.1:40001
     log: Path
     started: float  # time.monotonic() just before the process was started
+    pid: int
 
     def said(self) -> str:
         """Everything that the server printed."""
@@ -45,7 +46,7 @@ def running(root: Path, scratch: Path) -> Iterator[Server]:
         process = subprocess.Popen(
             command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
         )
-    server = Server(f"http://127.0.0.1:{port}", log, started)
+    server = Server(f"http://127.0.0.1:{port}", log, started, process.pid)
     try:
         _wait(process, server)
         yield server

@@ -37,7 +37,7 @@ def drag(screen: Screen, canvas: Locator, dx: float, dy: float) -> None:
 
 
 def test_first_page_shows_a_figure(browser: Browser, root: Path, tmp_path: Path) -> None:
-    """On a server of its own, with nothing cached. How soon: ``python -m tests.browser.speed``."""
+    """On a server of its own, with nothing cached. How soon: ``python -m bench.startup``."""
     with running(root, tmp_path) as fresh:
         page = browser.new_page()
         page.goto(fresh.address)
@@ -119,7 +119,7 @@ def test_maps_zoom_together(screen: Screen) -> None:
 
 
 def test_a_layer_change_repaints_at_128_tokens(screen: Screen) -> None:
-    """How soon: ``python -m tests.browser.speed``."""
+    """How soon: ``python -m bench.startup``."""
     text = " ".join(["the old sailor near the ships sings ."] * 16)[: 128 * 20]
     maps = screen.open("attention", text=text).maps()
     for layer in (1, 2, 3, 2):

@@ -1,10 +1,14 @@
 """Two attention maps and their difference on linked canvases (``attention_maps.js``): this file packs the bytes.
 
 A message is four bytes of length, a JSON header, the selected row of both maps in float32, and the zlib-compressed
-cells. A cell is a uint16 code: the square root of value / peak in 65,533 steps (finer where attention is small, off
-by at most peak / 65,533), 65,534 where a mask hides it, 65,535 where not finite. A causal map sends only its lower
-triangle. ``keys`` in the header are the columns' tokens where those are others than the rows'. High bytes stand before
-low bytes, since they compress far better apart. The difference is computed in the browser.
+cells. A cell is a uint16 code: the square root of value / peak in ``steps`` steps (finer where attention is small, off
+by at most peak / steps), 65,534 where a mask hides it, 65,535 where not finite. ``steps`` is 65,532, or fewer where
+the message would else exceed ``BUDGET``: the readout tells the error, and rows are exact on demand. A causal map sends
+only its lower triangle. ``keys`` in the header are the columns' tokens where those are others than the rows'. High
+bytes stand before low bytes, since they compress far better apart.
+
+The difference is computed in the browser; only where cells are bins of several tokens it is sent as a third map, since
+the largest difference of a bin is not a difference of maxima. Its codes are steps / 2 plus or minus the square root.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import hashlib
 import json
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +50,18 @@ HTML = """
 
 NOT_FINITE = 65535
 HIDDEN = 65534
-CODES = 65533
+
+STEPS = (65532, 16380, 4092, 1020)
+"""Of a code, the first whose message is within ``BUDGET``; the last bounds it, however little a map compresses."""
+
+BUDGET = 1_400_000
+"""Bytes of compressed cells: a head's two maps at 1,024 tokens stay below 1.5 MB with all that is sent beside them."""
 
 _component = component(
     "fiberscope_attention_maps",
     html=HTML,
     css="\n".join((HERE / name).read_text(encoding="utf-8") for name in ("pens.css", "attention_maps.css")),
-    js="\n".join((HERE / name).read_text(encoding="utf-8") for name in ("pens.js", "attention_maps.js")),
+    js="\n".join((HERE / name).read_text(encoding="utf-8") for name in ("pens.js", "sheets.js", "attention_maps.js")),
 )
 
 
@@ -67,28 +77,61 @@ def attention_maps(maps: MapPanels, key: str) -> tuple[int, int] | None:
 
 def pack(maps: MapPanels) -> bytes:
     """The message of a ``MapPanels``."""
-    sent = np.tri(len(maps.tokens), dtype=bool) if maps.causal else np.ones(maps.left.shape, dtype=bool)
-    cells = [encode(map_, sent, maps.hidden) for map_ in (maps.left, maps.right)]
-    body = zlib.compress(b"".join(code for _, code in cells), 1)
-    header = json.dumps(_header(maps, [peak for peak, _ in cells], body), separators=(",", ":")).encode()
-    exact = b"" if maps.selected is None else _rows(maps, maps.selected)
+    sent = np.tri(len(maps.left), dtype=bool) if maps.causal else np.ones(maps.left.shape, dtype=bool)
+    several = (maps.left, maps.right, *([maps.difference] if maps.pooled else []))
+    peaks, body, steps = compressed(several, sent, maps.hidden)
+    words = _header(maps, peaks, body) | {"steps": steps}
+    header = json.dumps(words, separators=(",", ":")).encode()
+    exact = b"" if maps.selected is None else pack_row(_selected(maps, maps.selected))
     return struct.pack("<I", len(header)) + header + exact + body
 
 
-def encode(cells: np.ndarray, sent: np.ndarray, hidden: np.ndarray | None = None) -> tuple[float, bytes]:
+def pack_part(part: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], factor: int) -> bytes:
+    """The message of a part of two maps, of their difference, and of where it is masked: all cells are sent."""
+    *cells, masked = part
+    peaks, body, steps = compressed(cells if factor > 1 else cells[:2], np.ones_like(masked), masked)
+    words = {"peaks": peaks, "steps": steps, "rows": masked.shape[0], "columns": masked.shape[1]}
+    header = json.dumps(words, separators=(",", ":")).encode()
+    return struct.pack("<I", len(header)) + header + body
+
+
+def pack_row(both: np.ndarray) -> bytes:
+    """(2, K) in float32, little-endian."""
+    return np.ascontiguousarray(both, "<f4").tobytes()
+
+
+def compressed(
+    several: Sequence[np.ndarray], sent: np.ndarray, hidden: np.ndarray | None = None
+) -> tuple[list[float], bytes, int]:
+    """The peaks of the maps (a third one is signed), their codes compressed, and the steps of a code."""
+    for steps in STEPS:
+        coded = [encode(cells, sent, hidden, steps, signed=place == 2) for place, cells in enumerate(several)]
+        body = zlib.compress(b"".join(codes for _, codes in coded), 1)
+        if len(body) <= BUDGET:
+            break
+    return [peak for peak, _ in coded], body, steps
+
+
+def encode(
+    cells: np.ndarray, sent: np.ndarray, hidden: np.ndarray | None = None, steps: int = STEPS[0], signed: bool = False
+) -> tuple[float, bytes]:
     """The peak, and the codes of the cells that are sent, row by row: all high bytes, then all low bytes."""
     values = np.asarray(cells, np.float32)[sent]
     finite = np.isfinite(values)
-    peak = float(values[finite].max(initial=0.0)) or 1.0
+    sizes = np.abs(values[finite]) if signed else np.clip(values[finite], 0, None)
+    peak = float(sizes.max(initial=0.0)) or 1.0
+    roots = np.sqrt(sizes / peak)
+    place = steps / 2 * (1 + np.copysign(roots, values[finite])) if signed else steps * roots
     codes = np.full(values.shape, NOT_FINITE, "<u2")
-    codes[finite] = np.rint(np.sqrt(np.clip(values[finite], 0, None) / peak) * CODES)
+    codes[finite] = np.rint(place)
     if hidden is not None:
         codes[hidden[sent]] = HIDDEN
     return peak, (codes >> 8).astype(np.uint8).tobytes() + codes.astype(np.uint8).tobytes()
 
 
-def _rows(maps: MapPanels, row: int) -> bytes:
-    return np.stack([maps.left[row], maps.right[row]]).astype("<f4").tobytes()
+def _selected(maps: MapPanels, row: int) -> np.ndarray:
+    """The exact row of both maps."""
+    return np.stack([maps.left[row], maps.right[row]]) if maps.exact is None else maps.exact
 
 
 def _header(maps: MapPanels, peaks: list[float], body: bytes) -> dict[str, Any]:
@@ -97,8 +140,9 @@ def _header(maps: MapPanels, peaks: list[float], body: bytes) -> dict[str, Any]:
     scales = [np.nanmax([_most(left), _most(right)]), _most(entropy[2])]
     return {
         "tokens": list(maps.tokens), "numbers": list(maps.numbers),
-        "keys": list(maps.key_tokens), "key_numbers": list(maps.key_positions or range(len(maps.key_tokens))),
-        "causal": maps.causal, "single": maps.single, "titles": list(maps.all_titles),
+        "keys": list(maps.key_tokens), "key_numbers": list(range(len(maps.key_tokens))),
+        "factor": maps.factor, "tiles": maps.tiles, "causal": maps.causal, "single": maps.single,
+        "titles": list(maps.all_titles),
         "heading": maps.heading, "note": maps.note, "name": maps.name, "unit": maps.unit, "colour": maps.colour,
         "ceiling": maps.top(), "difference_ceiling": maps.difference_top(), "peaks": peaks,
         "entropy": [[round(float(x), 5) if np.isfinite(x) else None for x in values] for values in entropy],

@@ -1,17 +1,20 @@
 /* Two attention maps and their difference, side by side, with one zoom, one cursor and one readout.
- * Rows are queries i, columns keys j. pens.js, which stands before this file, draws and exports.
+ * Rows are queries i, columns keys j. pens.js and sheets.js, which stand before this file, draw, export and hold cells.
  *
- * A cell is Infinity where masked (never drawn), NaN where the model's number was not finite (drawn in MAGENTA).
- * Zoomed out, a pixel shows the maximum over its cells (largest magnitude for the difference), never a sample. */
+ * Zoomed out, a pixel shows the maximum over its cells (largest magnitude for the difference), never a sample. A long
+ * text's maps come as one pooled sheet; what one looks at closely is then fetched, as a second sheet that lies on it.
+ * Places on the page are in tokens, whatever a sheet's cells are. */
 
 const MARK = '#e69f00'; // of marked tokens, as on every page
-const MAGENTA = [204, 121, 167];
 const TOP = 72, STRIP = 54, GAP = 10; // above a map, right of it, between panels
 const BARE = 12; // left of a map whose rows are named by the panel beside it
 const SIDE_BY_SIDE = 700; // CSS pixels: a narrower page stacks the panels
 const LARGEST = 560; // CSS pixels of a map, so that it fits a screen
 const COLUMN_SIDE = 150; // of a map in a journal's column: three of them, stacked, fit a page of 9 in
 const LABELS_FROM = 9; // CSS pixels a cell: below it, ticks are numbers
+const PART = 640; // cells a side of a part, at most: more than a map has pixels
+const PAUSE = 120; // milliseconds for which a view, or the cursor, rests before anything is asked for
+const ROWS_HELD = 256; // exact rows
 const STATE = new WeakMap();
 
 class MapView {
@@ -20,6 +23,7 @@ class MapView {
     this.canvases = [...root.querySelectorAll('canvas')];
     this.updates = 0;
     this.cursor = null;
+    this.asking = '';
     this.canvases.forEach((canvas) => this.listen(canvas));
     root.querySelectorAll('button').forEach((button) => button.addEventListener('click', () => this.press(button.name)));
     root.addEventListener('transitionend', (event) => event.target === root && this.refresh());
@@ -40,30 +44,24 @@ class MapView {
       const codes = await inflate(rest.subarray(exactBytes));
       if (turn !== this.turn) return; // a newer message overtook this one
       const resized = this.header?.tokens.length !== header.tokens.length || this.header.keys.length !== width;
-      this.maps = decode(codes, header);
-      this.exact = new Set();
+      this.whole = new Sheet(codes, header, 0, 0, header.tokens.length, width);
+      this.part = null;
+      this.exact = new Map();
       if (resized) {
         this.cursor = null;
         this.reset(header);
       }
     }
-    if (exactBytes) {
-      const rows = new Float32Array(rest.buffer, rest.byteOffset, exactBytes / 4);
-      this.maps.forEach((map, side) => header.keys.forEach((_, j) => {
-        const at = header.exact * width + j;
-        if (Number.isFinite(map[at])) map[at] = rows[side * width + j];
-      }));
-      this.exact.add(header.exact);
-    }
+    if (exactBytes) this.keepRow(header.exact, new Float32Array(rest.buffer, rest.byteOffset, exactBytes / 4));
     this.header = header;
     this.tables = { sequential: colourTable(header.sequential), diverging: colourTable(header.diverging) };
-    const difference = this.maps[1].map((right, at) => (right === Infinity ? Infinity : right - this.maps[0][at]));
+    [this.whole, this.part].forEach((sheet) => sheet?.recolour());
     this.canvases.forEach((canvas, index) => { canvas.parentElement.hidden = header.single && index > 0; });
-    this.panels = [this.maps[0], this.maps[1], difference].slice(0, header.single ? 1 : 3).map((values, side) => ({
+    this.panels = [0, 1, 2].slice(0, header.single ? 1 : 3).map((side) => ({
       side, title: header.titles[side], diverging: side === 2,
-      ceiling: side < 2 ? header.ceiling : header.difference_ceiling,
-      entropy: header.entropy[side], levels: { '0,0': { rows: header.tokens.length, columns: width, values } }, images: {},
+      ceiling: side < 2 ? header.ceiling : header.difference_ceiling, entropy: header.entropy[side],
     }));
+    this.look(this.x0, this.y0, this.span); // the same place; of a new map its part is asked for
     this.updates += 1;
     this.describe();
     this.refresh();
@@ -81,40 +79,70 @@ class MapView {
     this.legend = parts;
   }
 
-  /* The level of the max-pooled pyramid whose cell is at least one device pixel each way, as an image. */
-  picture(panel, pixelsPerRow, pixelsPerColumn) {
-    const { rows, columns } = panel.levels['0,0'];
-    const halvings = (pixels, count) => Math.min(Math.ceil(Math.log2(count)), Math.max(0, Math.ceil(-Math.log2(pixels))));
-    const down = halvings(pixelsPerRow, rows), across = halvings(pixelsPerColumn, columns), name = `${down},${across}`;
-    panel.images[name] ??= this.colourise(this.level(panel, down, across), panel);
-    return { ...panel.images[name], factors: [2 ** down, 2 ** across] };
+  keepRow(row, values) {
+    if (this.exact.size >= ROWS_HELD) this.exact.delete(this.exact.keys().next().value);
+    const width = values.length / 2;
+    this.exact.set(row, [values.subarray(0, width), values.subarray(width)]);
   }
 
-  level(panel, down, across) {
-    const by = [down >= across ? 1 : 0, across >= down ? 1 : 0];
-    panel.levels[`${down},${across}`] ??= halve(this.level(panel, down - by[0], across - by[1]), ...by);
-    return panel.levels[`${down},${across}`];
+  /* ---- parts, from the server ---- */
+
+  /* Once the view rests: the exact cells of what is seen and a little around it, or finer bins where it is wide. */
+  want() {
+    clearTimeout(this.resting);
+    if (!this.header?.tiles || this.header.factor === 1) return;
+    this.resting = setTimeout(() => this.fetchPart(), PAUSE);
   }
 
-  colourise({ rows, columns, values }, { ceiling, diverging }) {
-    const canvas = document.createElement('canvas');
-    Object.assign(canvas, { width: columns, height: rows });
-    const context = canvas.getContext('2d');
-    const image = context.createImageData(columns, rows);
-    const words = new Uint32Array(image.data.buffer);
-    const pack = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
-    const table = this.tables[diverging ? 'diverging' : 'sequential'].map(pack);
-    const bad = pack(MAGENTA);
-    let painted = 0;
-    for (let at = 0; at < values.length; at++) {
-      const value = values[at];
-      if (value === Infinity) continue; // masked: the page shows through
-      const place = Math.round(1023 * shade(value, ceiling, this.header.colour, diverging));
-      words[at] = Number.isNaN(value) ? bad : table[place];
-      painted += 1;
+  async fetchPart() {
+    const { tokens, keys, factor: whole } = this.header;
+    const wide = Math.max(this.span, this.wide);
+    const factor = 2 ** Math.max(0, Math.ceil(Math.log2(wide / PART)));
+    if (factor >= whole || this.part?.covers(this, factor)) return;
+    const around = (from, span, count) => {
+      const room = Math.min(count, PART * factor), spare = Math.max(0, (room - span) / 2);
+      const first = Math.max(0, Math.min(count - room, Math.floor((from - spare) / factor) * factor));
+      return [first, Math.min(count, first + room)];
+    };
+    const [top, bottom] = around(this.y0, this.span, tokens.length), [left, right] = around(this.x0, this.wide, keys.length);
+    const { header } = this;
+    this.say('Fetching the exact cells\u2026');
+    const data = await this.ask(`rows=${top}:${bottom}&columns=${left}:${right}&factor=${factor}`);
+    if (header.digest !== this.header.digest) return;
+    this.say(data ? '' : 'The exact cells could not be had: what is seen stays pooled.');
+    if (!data) return;
+    const [words, body] = unpack(data);
+    const codes = await inflate(body);
+    if (header.digest !== this.header.digest) return;
+    this.part = new Sheet(codes, { ...words, factor, causal: false }, top, left, bottom - top, right - left);
+    this.updates += 1;
+    this.refresh();
+  }
+
+  /* The exact row under the cursor: its readout is then float32. */
+  wantRow(row) {
+    clearTimeout(this.hovering);
+    if (!this.header.tiles || this.exact.has(row)) return;
+    this.hovering = setTimeout(async () => {
+      const { digest } = this.header, data = await this.ask(`row=${row}`);
+      if (!data || digest !== this.header.digest) return;
+      this.keepRow(row, new Float32Array(data.buffer));
+      if (this.cursor) this.readOut();
+    }, PAUSE);
+  }
+
+  async ask(query) {
+    try {
+      const answer = await fetch(`${this.header.tiles}?${query}`);
+      return answer.ok ? new Uint8Array(await answer.arrayBuffer()) : null;
+    } catch {
+      return null;
     }
-    context.putImageData(image, 0, 0);
-    return { canvas, painted };
+  }
+
+  say(text) {
+    this.asking = text;
+    this.refresh();
   }
 
   /* ---- drawing ---- */
@@ -132,21 +160,32 @@ class MapView {
         painted += this.drawPanel(pen, this.panels[index], ratio);
       });
       const { tokens } = this.header;
-      const pooled = Math.max(...this.factors) > 1 ? [`each pixel is the maximum over ${this.factors.join(' \u00d7 ')} cells`] : [];
-      this.root.querySelector('.legend').textContent = [...this.legend, ...pooled].join('   \u00b7   ');
+      this.root.querySelector('.legend').textContent = [...this.legend, this.reduced(), this.asking].filter(Boolean).join('   \u00b7   ');
       Object.assign(this.root.dataset, {
         tokens: tokens.length, updates: this.updates, painted, zoom: (tokens.length / this.span).toFixed(3),
+        factor: this.sheet.factor,
       });
     });
   }
 
+  /* What was reduced in the picture that is seen, in words. */
+  reduced() {
+    const [down, across] = this.factors;
+    if (Math.max(down, across) === 1) return this.header.factor > 1 ? 'exact cells' : '';
+    const closer = this.sheet.factor > 1 && this.header.tiles ? '; zoom in for exact cells' : '';
+    return `each ${this.sheet.factor > 1 ? 'cell' : 'pixel'} is the maximum over ${down} \u00d7 ${across} token pairs${closer}`;
+  }
+
+  /* The finest sheet that covers what is seen. */
+  get sheet() {
+    return this.part?.covers(this, this.part.factor) ? this.part : this.whole;
+  }
+
   /* Sizes for the room there is: side by side only the first panel names its rows; stacked, every panel does. */
   arrange(theme, column = null) {
-    const pen = document.createElement('canvas').getContext('2d');
-    pen.font = `11px ${theme.font}`;
     const longest = (tokens, span) => { // the page's margins stay when one zooms
       const numbered = column && COLUMN_SIDE / span < LABELS_FROM;
-      return Math.max(30, ...(numbered ? [] : tokens.map((token) => pen.measureText(label(token)).width)));
+      return numbered ? 30 : Math.max(30, this.widest(tokens, theme.font));
     };
     const named = 26 + longest(this.header.tokens, this.span);
     this.bottom = 30 + longest(this.header.keys, this.wide);
@@ -163,6 +202,17 @@ class MapView {
     });
   }
 
+  /* CSS pixels of the longest label, measured once a set of tokens: there may be thousands. */
+  widest(tokens, font) {
+    if (this.measured?.tokens !== tokens || this.measured.font !== font) {
+      const pen = document.createElement('canvas').getContext('2d');
+      pen.font = `11px ${font}`;
+      const labels = [...new Set(tokens.map((token) => label(token)))];
+      this.measured = { tokens, font, width: Math.max(...labels.map((text) => pen.measureText(text).width)) };
+    }
+    return this.measured.width;
+  }
+
   drawPanel(pen, panel, ratio) {
     this.left = this.lefts[panel.side]; // of the panel being drawn
     const { tokens, colour, unit, expected, selected, marked } = this.header;
@@ -172,9 +222,12 @@ class MapView {
     pen.text(panel.title, this.left, 13, { size: 13, weight: 600 });
     drawBar(pen, { x: this.left, y: 24, width: side, table: this.tables[panel.diverging ? 'diverging' : 'sequential'],
       ceiling: panel.ceiling, colour, diverging: panel.diverging, title: panel.diverging ? 'difference' : unit });
-    const { canvas, painted, factors } = this.picture(panel, high * ratio, broad * ratio);
+    const { sheet } = this;
+    const bend = { ...panel, colour: this.header.colour, table: this.tables[panel.diverging ? 'diverging' : 'sequential'] };
+    const { canvas, painted, factors } = sheet.picture(bend, high * ratio, broad * ratio);
     this.factors = factors;
-    pen.image(canvas, [x0, y0, wide, span].map((value, at) => value / factors[1 - (at % 2)]), this.left, TOP, side, side);
+    const seen = [(x0 - sheet.left) / factors[1], (y0 - sheet.top) / factors[0], wide / factors[1], span / factors[0]];
+    pen.image(canvas, seen, this.left, TOP, side, side);
     if (this.header.causal) this.drawDiagonal(pen, across, down);
     const right = this.left + side, floor = TOP + side;
     pen.line([[this.left, TOP], [right, TOP], [right, floor], [this.left, floor], [this.left, TOP]], pen.theme.border);
@@ -196,8 +249,8 @@ class MapView {
   /* The staircase between what a causal row may see and the future, which has the page's colour. */
   drawDiagonal(pen, across, down) {
     const from = Math.max(this.x0, this.y0), to = Math.min(this.x0, this.y0) + this.span;
-    const edge = [];
-    for (let t = Math.floor(from); t < to; t++) edge.push([t, t], [t + 1, t]);
+    const edge = [], step = Math.max(1, Math.floor((2 * this.span) / this.side)); // no step is finer than two pixels
+    for (let t = Math.floor(from); t < to; t += step) edge.push([t, t], [Math.min(t + step, Math.ceil(to)), t]);
     if (Math.ceil(to) < this.header.tokens.length) edge.push([Math.ceil(to), to]);
     const clamp = (value, low) => Math.min(low + this.span, Math.max(low, value));
     if (edge.length > 1) pen.line(edge.map(([j, i]) => [across(clamp(j, this.x0)), down(clamp(i, this.y0))]), pen.theme.border);
@@ -208,11 +261,14 @@ class MapView {
     const named = this.left > BARE;
     const ticks = (cell, texts, places, start, span, chosen) => {
       const step = cell >= LABELS_FROM ? 1 : niceStep(34 / cell);
-      const last = Math.min(texts.length, Math.ceil(start + span));
-      return texts.map((text, t) => ({ t, text: cell >= LABELS_FROM ? label(text) : String(places[t]),
-        style: { size: cell >= LABELS_FROM ? Math.min(11, cell) : 10, align: 'right',
-          ...(t === chosen ? { weight: 700, fill: pen.theme.accent } : {}) } }))
-        .filter(({ t }) => t % step === 0 && t + 0.5 >= start && t + 0.5 <= start + span && t < last);
+      const first = Math.max(0, Math.ceil(start - 0.5)), last = Math.min(texts.length - 1, Math.floor(start + span - 0.5));
+      const shown = [];
+      for (let t = Math.ceil(first / step) * step; t <= last; t += step) {
+        shown.push({ t, text: cell >= LABELS_FROM ? label(texts[t]) : String(places[t]),
+          style: { size: cell >= LABELS_FROM ? Math.min(11, cell) : 10, align: 'right',
+            ...(t === chosen ? { weight: 700, fill: pen.theme.accent } : {}) } });
+      }
+      return shown;
     };
     for (const { t, text, style } of named ? ticks(high, tokens, numbers, this.y0, this.span, selected) : []) {
       pen.text(text, this.left - 5, down(t + 0.5) + 3.5, style);
@@ -231,12 +287,14 @@ class MapView {
     const ceiling = this.header.entropy_scale[panel.diverging ? 1 : 0];
     const zero = panel.diverging ? left + width / 2 : left;
     const scale = (panel.diverging ? width / 2 : width) / (ceiling || 1);
-    const points = [];
-    panel.entropy.forEach((value, i) => {
-      if (value === null || i + 1 <= this.y0 || i >= this.y0 + this.span) return;
-      const x = zero + value * scale, bottom = TOP + this.side;
-      points.push([x, Math.max(TOP, down(i))], [x, Math.min(bottom, down(i + 1))]);
-    });
+    const points = [], bottom = TOP + this.side, rows = Math.max(1, Math.floor(this.span / this.side));
+    const last = Math.min(panel.entropy.length, Math.ceil(this.y0 + this.span));
+    for (let i = Math.floor(this.y0 / rows) * rows; i < last; i += rows) { // of the rows of one pixel the least and the largest
+      const several = panel.entropy.slice(i, i + rows).filter((value) => value !== null);
+      if (!several.length) continue;
+      const ends = rows > 1 ? [Math.min(...several), Math.max(...several)] : [several[0], several[0]];
+      points.push([zero + ends[0] * scale, Math.max(TOP, down(i))], [zero + ends[1] * scale, Math.min(bottom, down(i + rows))]);
+    }
     if (points.length) {
       const closed = [[zero, points[0][1]], ...points, [zero, points.at(-1)[1]]];
       pen.line(closed, null, 1, panel.diverging ? '#009e7333' : '#0072b233');
@@ -283,6 +341,7 @@ class MapView {
 
   reset(header = this.header) {
     Object.assign(this, { x0: 0, y0: 0, span: header.tokens.length, wide: header.keys.length });
+    clearTimeout(this.resting);
     this.refresh();
   }
 
@@ -298,6 +357,7 @@ class MapView {
     this.wide = this.span * this.shape;
     this.x0 = Math.min(this.header.keys.length - this.wide, Math.max(0, x0));
     this.y0 = Math.min(length - this.span, Math.max(0, y0));
+    this.want();
     this.refresh();
   }
 
@@ -357,8 +417,13 @@ class MapView {
 
   point(cell) {
     this.cursor = cell;
-    this.root.querySelector('.readout').textContent = cell ? this.describeCell(...cell) : '';
+    if (cell) this.wantRow(cell[0]);
+    this.readOut();
     this.refresh();
+  }
+
+  readOut() {
+    this.root.querySelector('.readout').textContent = this.cursor ? this.describeCell(...this.cursor) : '';
   }
 
   choose(i, j) {
@@ -369,18 +434,20 @@ class MapView {
   }
 
   describeCell(i, j) {
-    const { tokens, numbers, keys, key_numbers: keyNumbers, titles, causal, peaks } = this.header;
+    const { tokens, numbers, keys, key_numbers: keyNumbers, titles, causal } = this.header;
     const where = `query (${numbers[i]}) ${label(tokens[i], 24)}   key (${keyNumbers[j]}) ${label(keys[j], 24)}`;
-    if (this.maps[0][i * keys.length + j] === Infinity && !(causal && j > i)) return `${where}\nmasked: this row does not see this key`;
     if (causal && j > i) return `${where}\nmasked: a causal row does not see later tokens`;
-    const at = i * keys.length + j, [a, b] = this.maps.map((map) => map[at]);
+    const row = this.exact.get(i), { sheet } = this;
+    let [a, b, gap] = [0, 1, 2].map((side) => sheet.at(side, i, j));
+    if (a === Infinity) return `${where}\nmasked: this row does not see this key`;
+    let known = 'float32';
+    if (row) [a, b, gap] = [row[0][j], row[1][j], row[1][j] - row[0][j]];
+    else if (sheet.factor > 1) known = `largest of ${sheet.factor} \u00d7 ${sheet.factor} token pairs`;
+    else known = `\u00b1 ${sheet.error(i, j).toExponential(0)} (${this.header.tiles ? 'rest for' : 'click a row for'} float32)`;
     const digits = (value) => (Number.isNaN(value) ? 'not finite'
       : value && Math.abs(value) < 1e-4 ? value.toExponential(3) : value.toFixed(6)).padEnd(10);
-    const error = this.maps.reduce((sum, map, side) => sum + Math.sqrt(map[at] * peaks[side]) / 65532, 0);
-    const known = this.exact.has(i) ? 'float32' : `\u00b1 ${error.toExponential(0)} (16 bit; click a row for float32)`;
-    const sign = b - a > 0 ? '+' : '';
     if (this.header.single) return `${where}\n${titles[0]} ${digits(a)}   ${known}`;
-    return `${where}\n${titles[0]} ${digits(a)}   ${titles[1]} ${digits(b)}   difference ${sign}${digits(b - a)}   ${known}`;
+    return `${where}\n${titles[0]} ${digits(a)}   ${titles[1]} ${digits(b)}   difference ${gap > 0 ? '+' : ''}${digits(gap)}   ${known}`;
   }
 
   press(kind) {
@@ -399,9 +466,9 @@ class MapView {
     const along = (count) => this.widths.slice(0, count).reduce((sum, each) => sum + each + GAP, 0);
     const width = kind === 'column' ? COLUMN : stacked ? this.widths[0] : along(several) - GAP;
     const { heading, note, name } = this.header;
-    const notes = [...this.legend, ...(kind === 'png' ? [] : ['cells are an embedded raster, text and curves are vectors'])];
+    const notes = [...this.legend, this.reduced(), ...(kind === 'png' ? [] : ['cells are an embedded raster, text and curves are vectors'])];
     const titles = inLines(note ? `${heading} \u2014 ${note}` : heading, width - 8, 13, 600, theme);
-    const foot = inLines(notes.join(' \u00b7 '), width - 8, 11, 400, theme);
+    const foot = inLines(notes.filter(Boolean).join(' \u00b7 '), width - 8, 11, 400, theme);
     const top = 10 + 17 * titles.length, floor = top + panel * (stacked ? several : 1);
     exportFigure(kind, width, floor + 8 + 15 * foot.length, theme, (pen) => {
       titles.forEach((line, at) => pen.text(line, 4, 16 + 17 * at, { size: 13, weight: 600 }));
@@ -416,39 +483,9 @@ class MapView {
 
   dispose() {
     this.resizing.disconnect();
+    [this.resting, this.hovering].forEach(clearTimeout);
     cancelAnimationFrame(this.waiting);
   }
-}
-
-/* Codes 0..65533 are (code / 65533)^2 of the map's peak, 65534 is masked, 65535 is not finite; high bytes first, then low bytes. */
-function decode(codes, { tokens, keys, causal, peaks }) {
-  const rows = tokens.length, columns = keys.length, count = causal ? (rows * (rows + 1)) / 2 : rows * columns;
-  return peaks.map((peak, side) => {
-    const values = new Float32Array(rows * columns).fill(Infinity);
-    let from = 2 * count * side;
-    for (let i = 0; i < rows; i++) {
-      for (let j = 0; j < (causal ? i + 1 : columns); j++, from++) {
-        const code = (codes[from] << 8) | codes[from + count];
-        values[i * columns + j] = code === 65535 ? NaN : code === 65534 ? Infinity : (code / 65533) ** 2 * peak;
-      }
-    }
-    return values;
-  });
-}
-
-/* Two cells into one, downwards (1 or 0) and across (1 or 0): the cell of largest magnitude; masked only if all are, not
- * finite if any is. */
-function halve({ rows, columns, values }, down, across) {
-  const high = Math.ceil(rows / (1 + down)), broad = Math.ceil(columns / (1 + across));
-  const result = new Float32Array(high * broad).fill(Infinity);
-  for (let i = 0; i < rows; i++) {
-    for (let j = 0; j < columns; j++) {
-      const value = values[i * columns + j], at = (i >> down) * broad + (j >> across), now = result[at];
-      if (value === Infinity || Number.isNaN(now)) continue;
-      if (now === Infinity || Number.isNaN(value) || Math.abs(value) > Math.abs(now)) result[at] = value;
-    }
-  }
-  return { rows: high, columns: broad, values: result };
 }
 
 function niceStep(least) {

@@ -61,14 +61,15 @@ def ellipsoid_field(view: EllipsoidView, key: str, height: int = 620) -> int | N
 def pack(view: EllipsoidView, height: int = 620) -> bytes:
     """The message to the browser, little-endian: see ``decode`` in ``ellipsoid_field.js``.
 
-    About (16 + m) floats a token, m the number of extra measures: 0.1 MB at 1,024 tokens, 0.4 MB at 4,096. Curves add
-    three floats a point.
+    About (13 + m) floats a token, m the number of extra measures: 0.09 MB at 1,024 tokens, 0.35 MB at 4,096. Curves
+    add three floats a point. Eigenvalues are not sent: they are the semi-axes' lengths over the scale, to the power
+    -2, or 2 of a dual glyph.
     """
     header = json.dumps(_header(view, height), ensure_ascii=False, allow_nan=False).encode()
     field = view.field
     vectors = field.drawn_axes.transpose(0, 2, 1)  # each semi-axis in turn, not row by row
     curves = [curve.points for curve in view.curves]
-    columns = [field.centres, vectors, field.eigenvalues, view.values, *view.extras.values(), *curves]
+    columns = [field.centres, vectors, view.values, *view.extras.values(), *curves]
     points = sum(map(len, curves))
     head = np.array([len(view.tokens), len(view.extras), len(header), points], "<u4").tobytes()
     floats = b"".join(np.ascontiguousarray(column, "<f4").tobytes() for column in columns)
@@ -84,7 +85,8 @@ def _header(view: EllipsoidView, height: int) -> dict[str, Any]:
         "witness": {"centre": view.witness.tolist(), "radius": view.field.witness_radius,
                     "label": "unit sphere, g = I"},
         "colour": {"title": view.value_title, "range": [low, high], "missing": view.not_a_number},
-        "eigenvalues": view.eigenvalue_title, "extras": list(view.extras),
+        "eigenvalues": view.eigenvalue_title, "scale": view.field.stage.scale, "dual": view.field.dual,
+        "extras": list(view.extras),
         "tokens": [str(token) for token in view.tokens], "selected": view.selected,
         "marked": list(view.marked), "labels": view.labels,
         "height": height,

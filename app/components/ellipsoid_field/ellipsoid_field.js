@@ -243,14 +243,14 @@ class FieldView {
 /* ---- the message ---- */
 
 /* Header of four uint32: tokens n, extra columns m, length of the JSON, points p of all curves. Then float32 centres
- * (n, 3), semi-axes (n, 3, 3; each of the three vectors in turn), eigenvalues (n, 3), colour values (n), extras (m, n),
+ * (n, 3), semi-axes (n, 3, 3; each of the three vectors in turn), colour values (n), extras (m, n),
  * curves (p, 3), each with as many points as its entry in the JSON says; then 256 colours as RGB bytes; then the JSON. The bytes may start anywhere in their buffer: a copy makes the float views aligned. */
 function decode(bytes) {
   const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
   const [count, extras, length, points] = new Uint32Array(buffer, 0, 4);
   let offset = 16;
   const floats = (size) => new Float32Array(buffer, (offset += 4 * size) - 4 * size, size);
-  const arrays = { centres: floats(3 * count), axes: floats(9 * count), eigenvalues: floats(3 * count),
+  const arrays = { centres: floats(3 * count), axes: floats(9 * count),
     values: floats(count), extras: Array.from({ length: extras }, () => floats(count)), curves: floats(3 * points) };
   const table = new Uint8Array(buffer, offset, 768);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, offset + 768, length)));
@@ -277,10 +277,17 @@ function instancesOf(data) {
   return { tokens, instances };
 }
 
-function tipRows({ header, eigenvalues, values, extras }, token) {
+/* The eigenvalue that made a semi-axis as long as it is. */
+function eigenvalue({ axes, header }, token, m) {
+  const length = Math.hypot(...axes.subarray(9 * token + 3 * m, 9 * token + 3 * m + 3)) / header.scale;
+  return header.dual ? length ** 2 : length ** -2;
+}
+
+function tipRows(data, token) {
+  const { header, values, extras } = data;
   const heading = document.createElement('b');
   heading.textContent = `(${token}) ${visible(header.tokens[token], 60)}`;
-  const lambda = [...eigenvalues.subarray(3 * token, 3 * token + 3)].map((value) => number(value)).join(', ');
+  const lambda = [0, 1, 2].map((m) => number(eigenvalue(data, token, m))).join(', ');
   const pairs = [[header.eigenvalues, lambda], [header.colour.title, number(values[token])],
     ...header.extras.map((name, k) => [name, number(extras[k][token])])];
   return [heading, ...pairs.map(([name, value]) => {

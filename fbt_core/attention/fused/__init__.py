@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from fbt_core.attention.expanded import expanded
 from fbt_core.attention.fused.build import kernel
@@ -20,13 +21,15 @@ NUMBERS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 def serves(f: Factors, rank: int) -> bool:
     """Whether the kernel can compute this attention at a metric of this rank, is there, and pays.
 
-    A program that watches torch's operations (to count them, say) would not see the kernel's: then it serves not.
+    A program that watches torch's operations (to count them, say) would not see the kernel's: then it serves not. Nor
+    under torch.func or forward differentiation, which want rules of their own.
     """
     rows, keys = f.q.shape[-2], f.k.shape[-2]
     plain = f.mask is None and (f.slopes is None or not f.slopes.requires_grad) and (rows == keys or rank == 0)
     large = f.q[..., 0].numel() * keys * (1 + rank) >= LARGE
     ours = f.q.device.type == "cpu" and f.q.dtype in NUMBERS and torch._C._len_torch_dispatch_stack() == 0
-    return plain and large and ours and kernel() is not None
+    reverse = torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
+    return plain and large and ours and reverse and kernel() is not None
 
 
 def attention(f: Factors, score: str = "blended") -> Float[Tensor, "*head row value"]:

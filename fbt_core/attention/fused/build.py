@@ -16,7 +16,7 @@ from pathlib import Path
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-pthread")
 SOURCES = ("lanes.h", "problem.h", "forward.h", "amx.h", "backward.h", "kernel.cpp")
-SECONDS = 300
+SECONDS = 90
 """A compiler that takes longer than this has hung: it takes a few seconds, or some more on a busy machine."""
 
 LOG = logging.getLogger(__name__)
@@ -32,10 +32,19 @@ def kernel() -> ctypes.CDLL | None:
         LOG.info("The compiled attention kernel is switched off (FIBERSCOPE_KERNEL): attention runs on torch alone.")
         return None
     try:
-        return ctypes.CDLL(str(_built()))
+        return _loaded(_built())
     except (OSError, subprocess.SubprocessError) as fault:
         LOG.warning("No compiled attention kernel, attention runs on torch alone, slower: %s", fault)
         return None
+
+
+def _loaded(library: Path) -> ctypes.CDLL:
+    """A file that is none, as a full or failing disk leaves behind, is made anew, once."""
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        library.unlink()
+        return ctypes.CDLL(str(_built()))
 
 
 def _built() -> Path:
@@ -59,9 +68,11 @@ def _compile(compiler: str, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as room:
         made = Path(room) / target.name
         command = [compiler, *FLAGS, str(Path(__file__).with_name(SOURCES[-1])), "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
         if done.returncode:
-            raise OSError(f"{compiler} failed: {done.stderr.strip()[-500:]}")
+            raise OSError(f"{compiler} failed: {done.stderr.decode(errors='replace').strip()[-500:]}")
+        with made.open("rb") as file:
+            os.fsync(file)  # a library that is cut short, by a power cut after the renaming, would end the process
         made.rename(target)
 
 
@@ -85,11 +96,15 @@ def _folder() -> Path:
     """Where the user's caches are, or a folder of the user's own beside other temporary files."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     wanted = Path(home) / "fiberscope"
+    if not wanted.is_absolute():  # no cache by its own standard; or a user without a home
+        return _temporary()
     try:
         wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return wanted / "kernels" if os.access(wanted, os.W_OK) else _temporary()
+        found = wanted.stat()
     except OSError:
         return _temporary()
+    others = found.st_uid != os.getuid() or found.st_mode & 0o022  # they could put another folder in the place of ours
+    return _temporary() if others or not os.access(wanted, os.W_OK) else wanted / "kernels"
 
 
 def _temporary() -> Path:
