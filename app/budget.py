@@ -56,13 +56,15 @@ def blocks(value: Any) -> Blocks:
 
 
 def _parts(one: Any) -> Iterator[Any]:
-    """What an object leads to."""
-    if isinstance(one, Mapping):
+    """What an object leads to. Copied at once where another thread may add to it meanwhile."""
+    if isinstance(one, dict):
+        yield from list(one.values())
+    elif isinstance(one, Mapping):
         yield from one.values()
     elif isinstance(one, (list, tuple, set, frozenset)):
-        yield from one
+        yield from tuple(one)
     elif not isinstance(one, OPAQUE):
-        yield from getattr(one, "__dict__", {}).values()
+        yield from list(getattr(one, "__dict__", {}).values())
         names = (name for kind in type(one).__mro__ for name in _slots(kind))
         yield from (getattr(one, name) for name in names if hasattr(one, name))
         if isinstance(one, torch.Tensor):

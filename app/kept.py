@@ -14,7 +14,7 @@ from fbt_core.checkpoints import memory
 SHARE = 0.5
 """Of the memory that is free when the server starts, what all that is kept may take."""
 
-BUDGET = Budget(memory.limit() or int(memory.available_bytes() * SHARE))
+BUDGET = Budget(int(memory.available_bytes() * (1.0 if memory.limit() else SHARE)))  # no more than there is
 memory.RELIEF.append(BUDGET.make_room)  # a model that does not fit beside what is kept
 
 MISSING = object()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 PATIENCE = 0.7
@@ -47,7 +48,8 @@ class Job:
     @property
     def unwanted(self) -> bool:
         """Whether it is to end. Asked at every torch function, so it is quick."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
+        deadline = self.deadline  # read once: who comes back sets it to None meanwhile
+        return deadline is not None and time.monotonic() >= deadline
 
     def run(self) -> None:
         """Do the work in this thread."""
@@ -133,10 +135,13 @@ class Line:
                     job.deadline = 0.0
 
     def before(self, job: Job) -> int:
-        """How many computations come before it. Also moves the line past work that does not heed its stop."""
+        """How many computations come before it. Also moves the line past work that does not heed its stop.
+
+        Not while it differentiates forward: torch has the levels of that once for all threads, not for each.
+        """
         with self.change:
             if self.running is not None and self.running.deadline is not None:
-                if time.monotonic() > self.running.deadline + STUCK:
+                if time.monotonic() > self.running.deadline + STUCK and forward_ad._current_level < 0:
                     self.running = self.worker = None
                     self._attend()
             ahead = [one for one in self._all() if not one.unwanted]
@@ -174,3 +179,6 @@ COMPUTING = Line()
 
 READING = Line()
 """Checkpoints from disk: a page has its sidebar while others compute."""
+
+ZOOMING = Line()
+"""Parts of large attention maps, while someone zooms: they wait neither for a page's computation nor for a file."""

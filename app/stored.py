@@ -1,13 +1,16 @@
 """The trace of the first screen, computed beforehand: the default text on the default checkpoint.
 
-``python -m app.stored`` writes it anew, after either of them changed. Where it is not there, or is of another file than
-the checkpoint, the model runs as for every other text.
+``python -m app.stored`` writes it anew, after either of them changed. Where it is not there, cannot be read, or is of
+another file than the checkpoint, the model runs as for every other text.
 """
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError
 
 from app import uploads
 from app.run import Run
@@ -30,9 +33,11 @@ def stored(request: Request, checkpoint: Checkpoint) -> dict[str, Trace] | None:
     asked = (request.reference, request.text, request.strength, request.device)
     if asked != (default.a, default.text, 1.0, "cpu") or not place().is_file():
         return None
-    if read_of(place()) != _of(default, checkpoint):
+    try:
+        return {"": load_trace(place())} if read_of(place()) == _of(default, checkpoint) else None
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as fault:  # cut short, or a pointer of Git LFS
+        logging.getLogger(__name__).warning("The first screen's stored trace cannot be read: %s", fault)
         return None
-    return {"": load_trace(place())}
 
 
 def computed() -> tuple[Trace, Checkpoint]:

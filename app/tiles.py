@@ -95,6 +95,15 @@ async def _get(request: Request) -> Response:
 
 
 def _answer(pair: Pair, row: int | None, spans: list[slice | None], factor: int) -> bytes:
+    """One part at a time, whatever the number of sessions."""
+    from app.line import ZOOMING
+    from app.turns import taken
+
+    key = pair, row, str(spans), factor
+    return taken(ZOOMING, key, lambda: _computed(pair, row, spans, factor))
+
+
+def _computed(pair: Pair, row: int | None, spans: list[slice | None], factor: int) -> bytes:
     from app import attention_tiles
 
     if row is not None:

@@ -10,7 +10,7 @@ import streamlit as st
 import torch
 from streamlit.runtime.scriptrunner import StopException, get_script_run_ctx
 
-from app.line import Job, Line, at_work
+from app.line import Job, Line, Stopped, at_work
 
 POLL = 0.1
 """Seconds between two looks at whether the page was stopped or left."""
@@ -40,8 +40,11 @@ def taken(line: Line, key: Hashable, work: Callable[[], Any], words: str = "", w
     except StopException:
         stopped = True
         raise
+    except Stopped:  # its time ran out in the very moment in which this page came
+        pass
     finally:
         line.leave(job, at_once=stopped)
+    return taken(line, key, work, words, watch)
 
 
 def _wait(line: Line, job: Job, words: str, watch: Watch | None) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from app import cache, leases
-from app.budget import SMALL, Budget, blocks
+from app.budget import SMALL, Budget, _parts, blocks
 from app.cache import Request
 from fbt_core.checkpoints import memory
 from fbt_core.checkpoints.faults import CheckpointError
@@ -61,6 +61,16 @@ def test_a_module_weighs_its_parameters_buffers_and_gradients() -> None:
     assert weight(module) == numbers
     module[0].weight.grad = torch.zeros(20, 10)
     assert weight(module) == numbers + 800
+
+
+def test_what_another_thread_adds_to_meanwhile_is_counted_as_it_was() -> None:
+    """A page asks a trace for what it keeps of itself while the worker counts the same trace's bytes."""
+    pair, grows = Pair(torch.zeros(10)), {"first": torch.zeros(20)}
+    for holder, into in ((pair, pair.__dict__), (grows, grows)):
+        parts = _parts(holder)
+        found = [next(parts)]
+        into["new"] = torch.zeros(1000)
+        assert all(one is None or one.numel() < 1000 for one in (*found, *parts))
 
 
 def test_cycles_and_meta_tensors_have_an_end() -> None:

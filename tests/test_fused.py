@@ -7,7 +7,9 @@ import os
 import platform
 import stat
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 from fbt_core import attention as attentions
@@ -207,6 +210,22 @@ def test_what_it_serves_not(always: None) -> None:
     assert counter.get_total_flops() > 0
 
 
+def test_under_torchs_transforms_it_serves_not(always: None) -> None:
+    """Its function has no rules for them; what torch computes by its own kernel has."""
+    f = factors(torch.float64, "none", length=9)
+
+    def on(q: Tensor) -> Tensor:
+        return attend(replace(f, q=q), "l2")
+
+    mapped = torch.func.vmap(on)(torch.stack([f.q, 2 * f.q]))
+    torch.testing.assert_close(mapped, torch.stack([on(f.q), on(2 * f.q)]))
+    q = f.q.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(on(q).square().sum(), q)
+    torch.testing.assert_close(torch.func.grad(lambda q: on(q).square().sum())(f.q), expected)
+    with forward_ad.dual_level():
+        assert not fused.serves(replace(f, q=forward_ad.make_dual(f.q, f.q)), 0)
+
+
 def test_small_problems_never_wait_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "kernel", lambda: pytest.fail("asked for"))
     assert not fused.serves(factors(torch.float32, length=128), 4)
@@ -218,9 +237,9 @@ def test_small_problems_never_wait_for_a_compiler(monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    build.kernel.cache_clear()
+    build._kernel.cache_clear()
     yield
-    build.kernel.cache_clear()
+    build._kernel.cache_clear()
 
 
 @pytest.mark.usefixtures("_fresh")
@@ -258,6 +277,53 @@ def test_a_failing_compiler_is_told_with_what_it_said(
 
 
 @pytest.mark.usefixtures("_fresh")
+def test_threads_that_ask_at_once_try_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def fails() -> Path:
+        tried.append(1)
+        time.sleep(0.05)
+        raise OSError("no compiler")
+
+    monkeypatch.setattr(build, "_built", fails)
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(lambda _: build.kernel(), range(3))) == [None] * 3
+    assert tried == [1]
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_a_compiler_may_say_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = tmp_path / "c++"
+    fake.write_text("#!/bin/sh\nprintf 'no \\377 text' >&2\ntest \"$1\" = --version\n")
+    fake.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.kernel() is None
+    assert "no \ufffd text" in caplog.text
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_a_library_that_is_none_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-O0"))
+    folder = build._private(build._folder())
+    compiler = next(path for name in build.COMPILERS if (path := build.shutil.which(name)))
+    spoilt = folder / f"attention-{build._identity(compiler)}.so"
+    spoilt.write_bytes(b"")
+    assert build.kernel() is not None and spoilt.stat().st_size > 0
+
+
+def test_a_cache_that_is_not_only_ours_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build._folder() == tmp_path / "fiberscope" / "kernels"
+    (tmp_path / "fiberscope").chmod(0o777)
+    assert build._folder() == build._temporary()
+    for relative in ("here", "~/.cache"):
+        monkeypatch.setenv("XDG_CACHE_HOME", relative)
+        assert build._folder() == build._temporary()
+
+
+@pytest.mark.usefixtures("_fresh")
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "fiberscope" / "kernels"
     folder.mkdir(parents=True)
@@ -274,7 +340,7 @@ def test_it_is_compiled_once_into_a_private_folder(tmp_path: Path, monkeypatch: 
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {path.suffix for path in folder.iterdir()} == {".so", ""}
     monkeypatch.setattr(build, "_compile", lambda *_: pytest.fail("compiled twice"))
-    build.kernel.cache_clear()
+    build._kernel.cache_clear()
     assert build.kernel() is not None
 
 

@@ -65,10 +65,10 @@ def gates() -> Iterator[Callable[..., Gate]]:
         gate.may_end.set()
 
 
-def soon(condition: Callable[[], Any]) -> bool:
+def soon(condition: Callable[[], Any], within: float = LONG) -> bool:
     """Whether it comes true."""
     start = time.monotonic()
-    while not condition() and time.monotonic() - start < LONG:
+    while not condition() and time.monotonic() - start < within:
         time.sleep(0.005)
     return bool(condition())
 
@@ -151,6 +151,26 @@ def test_the_line_goes_past_work_that_does_not_heed_its_stop(
     assert finished(queue.join("last", lambda: "still served")) == "still served"
 
 
+def test_it_does_not_go_past_work_whose_forward_levels_the_next_would_meet(
+    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "STUCK", 0.0)
+    queue, deaf, ones = Line(), gates("nothing"), (torch.ones(2),)
+
+    def differentiates() -> Any:
+        return torch.func.jvp(torch.sin, ones, ones)[1][0].item()
+
+    job = queue.join("deaf", lambda: torch.func.jvp(lambda x: (deaf(), x)[1], ones, ones))
+    after = queue.join("after", differentiates)
+    assert deaf.began.wait(LONG)
+    queue.leave(job, at_once=True)
+    assert not soon(lambda: [queue.before(after), after.done.is_set()][1], within=0.1)
+    deaf.may_end.set()
+    assert finished(after) == differentiates()
+    with pytest.raises(Stopped):
+        finished(job)
+
+
 def test_who_comes_back_at_once_finds_the_work_going_on(
     gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +208,20 @@ def test_faults_reach_who_waits_and_the_line_goes_on() -> None:
     with pytest.raises(ValueError, match="no such layer"):
         job.answer()
     assert finished(queue.join("next", lambda: torch.is_grad_enabled())) is False
+
+
+def test_who_comes_when_the_work_is_just_being_ended_has_it_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(Line):
+        joined = 0
+
+        def join(self, key: Any, work: Callable[[], Any]) -> Job:
+            job, self.joined = super().join(key, work), self.joined + 1
+            assert job.done.wait(LONG)
+            job.fault = Stopped() if self.joined == 1 else None
+            return job
+
+    monkeypatch.setattr(st.runtime, "exists", lambda: True)
+    assert turns.taken(Late(), "same", lambda: "done") == "done"
 
 
 def test_work_stopped_inside_of_contexts_leaves_its_thread_as_it_was() -> None:

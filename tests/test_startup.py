@@ -95,6 +95,19 @@ def test_it_answers_for_no_other_file(tmp_path: Path, monkeypatch: pytest.Monkey
     assert stored.stored(cache.Request(run.a, run.text), checkpoint) is None
 
 
+@pytest.mark.parametrize("there", [b"", b"version https://git-lfs.github.com/spec/v1\nsize 179736\n", None])
+def test_without_a_whole_file_the_model_runs(
+    there: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None stands for the file cut in half."""
+    run, file = Run(), tmp_path / "trace.safetensors"
+    whole = stored.place().read_bytes()
+    file.write_bytes(whole[: len(whole) // 2] if there is None else there)
+    monkeypatch.setattr(stored, "place", lambda: file)
+    assert stored.stored(cache.Request(run.a, run.text), load(uploads.path_of(run.a))) is None
+    assert "cannot be read" in caplog.text
+
+
 def test_the_first_screen_builds_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("the model was built")

@@ -106,7 +106,7 @@ def test_heat_maps_are_drawn(screen: Screen) -> None:
 
 
 def test_maps_zoom_together(screen: Screen) -> None:
-    maps = screen.open("attention", text=TEXT).maps()
+    maps = screen.open("attention", text=TEXT).settle().maps()  # what comes above them may still move them
     canvases = maps.locator("canvas")
     before = [pixels(canvases.nth(index)) for index in range(3)]
     zoom = maps.get_attribute("data-zoom")
@@ -119,7 +119,7 @@ def test_maps_zoom_together(screen: Screen) -> None:
 
 
 def test_a_layer_change_repaints_at_128_tokens(screen: Screen) -> None:
-    """How soon: ``python -m bench.startup``."""
+    """How soon: ``python -m bench.pages``."""
     text = " ".join(["the old sailor near the ships sings ."] * 16)[: 128 * 20]
     maps = screen.open("attention", text=text).maps()
     for layer in (1, 2, 3, 2):

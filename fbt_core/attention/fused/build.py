@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -19,15 +20,23 @@ SOURCES = ("lanes.h", "problem.h", "forward.h", "amx.h", "backward.h", "kernel.c
 SECONDS = 90
 """A compiler that takes longer than this has hung: it takes a few seconds, or some more on a busy machine."""
 
+ONE = threading.Lock()
+"""Threads that ask at once wait for one answer, and do not try one after another a compiler that hangs."""
+
 LOG = logging.getLogger(__name__)
 
 
-@cache
 def kernel() -> ctypes.CDLL | None:
     """The compiled kernel, or ``None`` where there is none, which is said once.
 
     None without a compiler, when the compiler fails, when no private folder can be had, and with FIBERSCOPE_KERNEL=off.
     """
+    with ONE:
+        return _kernel()
+
+
+@cache
+def _kernel() -> ctypes.CDLL | None:
     if os.environ.get("FIBERSCOPE_KERNEL", "").lower() == "off":
         LOG.info("The compiled attention kernel is switched off (FIBERSCOPE_KERNEL): attention runs on torch alone.")
         return None
@@ -43,7 +52,7 @@ def _loaded(library: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(library))
     except OSError:
-        library.unlink()
+        library.unlink(missing_ok=True)
         return ctypes.CDLL(str(_built()))
 
 
