@@ -14,7 +14,17 @@ from fbt_core.checkpoints import memory
 SHARE = 0.5
 """Of the memory that is free when the server starts, what all that is kept may take."""
 
-BUDGET = Budget(int(memory.available_bytes() * (1.0 if memory.limit() else SHARE)))  # no more than there is
+
+def most() -> int:
+    """Bytes that all that is kept may take, no more than there are. Of a limit that cannot be read nothing is kept:
+    reading a checkpoint then says what is wrong with it."""
+    try:
+        return int(memory.available_bytes() * (1.0 if memory.limit() else SHARE))
+    except ValueError:
+        return 0
+
+
+BUDGET = Budget(most())
 memory.RELIEF.append(BUDGET.make_room)  # a model that does not fit beside what is kept
 
 MISSING = object()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterable
 
@@ -14,7 +15,8 @@ from app.server import DESK
 from app.uploads import parsed
 from fbt_core.checkpoints.memory import give_back
 
-GRACE = float(os.environ.get("FIBERSCOPE_GRACE", "120"))
+_grace = os.environ.get("FIBERSCOPE_GRACE", "")
+GRACE = float(_grace) if re.fullmatch(r"\d+(\.\d+)?", _grace) else 120.0
 """Seconds that a model outlives the last session that showed it, and all else that is kept the last session."""
 
 OPEN: dict[str, frozenset[str]] = {}

@@ -13,6 +13,7 @@ import torch
 from app import cache, leases
 from app.budget import SMALL, Budget, _parts, blocks
 from app.cache import Request
+from app.kept import most
 from fbt_core.checkpoints import memory
 from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.checkpoints.memory import available_bytes, check_fits, limit
@@ -230,3 +231,12 @@ def test_when_everybody_has_left_everything_goes(emptied: Budget, monkeypatch: p
     assert emptied.held > 0  # someone may reload the page
     leases.expire()
     assert emptied.held == 0 and not emptied.entries
+
+
+def test_a_limit_that_cannot_be_read_keeps_nothing_and_is_told_where_a_checkpoint_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FIBERSCOPE_MEMORY", "lots")
+    assert most() == 0
+    with pytest.raises(ValueError, match="got FIBERSCOPE_MEMORY='lots', expected bytes, such as 4G"):
+        check_fits(1)
