@@ -129,7 +129,7 @@ class TwoMaps:
 
     def drawn(self, token: int) -> dict[str, Any]:
         """The fields of ``MapPanels`` that are theirs; ``token`` is the selected row."""
-        exact = attention_tiles.exact_row(self.pair, token) if self.pooled else None
+        exact = attention_tiles.selected_row(self.pair, token) if self.pooled else None
         return {
             "left": self.left, "right": self.right, "entropy": self.entropy, "hidden": self.hidden, "selected": token,
             "pooled": self.pooled, "exact": exact, "tiles": attention_tiles.address(self.pair),

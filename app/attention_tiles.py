@@ -10,6 +10,7 @@ import numpy as np
 from app import cache, leases, server, tiles
 from app.cache import Request
 from app.components.attention_maps import pack_part, pack_row
+from fbt_core.attention.pooling import rollout
 from fbt_core.attention.tiles import PooledPair, Rows, crop_pair, hidden_rows, multipliers, pool_pair, rows_of
 from fbt_core.attention.views import is_causal
 from fbt_core.trace import Trace
@@ -46,7 +47,10 @@ class Half:
         return cache.derived(self.request, multipliers, score=self.score, match=self.match, **options)
 
     def rows(self) -> Rows:
-        """What gives its rows; a rollout is computed afresh."""
+        """What gives its rows. A rollout, whose rows cannot be had one by one, is kept whole."""
+        if self.view == "rollout":
+            whole = cache.derived(self.request, _rolled, score=self.score, layer=self.layer, alpha=self.alpha)
+            return whole.__getitem__
         return rows_of(
             cache.trace(self.request), score=self.score, layer=self.layer, head=self.head, view=self.view,
             alpha=self.alpha, multiplied=self.multiplied,
@@ -93,6 +97,10 @@ def factor_of(length: int, keys: int) -> int:
     return -(-max(length, keys) // BINS)
 
 
+def _rolled(trace: Trace, *, score: str, layer: int, alpha: float | None) -> np.ndarray:
+    return rollout(trace, score, layer, alpha).detach().float().cpu().numpy()
+
+
 def _overview(_trace: Trace, *, pair: Pair) -> PooledPair:
     return pool_pair(*pair.read(), pair.shape, factor_of(*pair.shape), pair.causal, pair.hidden)
 
@@ -127,3 +135,12 @@ def row(pair: Pair, index: int) -> bytes:
 def exact_row(pair: Pair, index: int) -> np.ndarray:
     """(2, K) float32."""
     return np.stack([read(slice(index, index + 1))[0] for read in pair.read()])
+
+
+def _selected_row(_trace: Trace, *, pair: Pair, index: int) -> np.ndarray:
+    return exact_row(pair, index)
+
+
+def selected_row(pair: Pair, index: int) -> np.ndarray:
+    """``exact_row``, cached: every run of the page asks for that of the selected token."""
+    return cache.derived(pair.left.request, _selected_row, pair=pair, index=index)

@@ -48,7 +48,10 @@ def blocks(value: Any) -> Blocks:
             owner = one
             while isinstance(owner.base, np.ndarray):
                 owner = owner.base
-            found[owner.__array_interface__["data"][0]] = owner.nbytes
+            if isinstance(owner.base, torch.Tensor):
+                todo.append(owner.base)  # of whose memory it may be a part
+            else:
+                found[owner.__array_interface__["data"][0]] = owner.nbytes
         elif isinstance(one, (str, bytes, bytearray)) and len(one) > SMALL:
             found[id(one)] = sys.getsizeof(one)
         todo.extend(_parts(one))
@@ -60,7 +63,7 @@ def _parts(one: Any) -> Iterator[Any]:
     if isinstance(one, dict):
         yield from list(one.values())
     elif isinstance(one, Mapping):
-        yield from one.values()
+        yield from list(one.values())
     elif isinstance(one, (list, tuple, set, frozenset)):
         yield from tuple(one)
     elif not isinstance(one, OPAQUE):
@@ -84,6 +87,7 @@ class Budget:
     most: int
     entries: OrderedDict[Hashable, tuple[Any, Blocks]] = field(default_factory=OrderedDict)
     holders: Counter[int] = field(default_factory=Counter)  # entries that hold the memory at an address
+    sizes: Blocks = field(default_factory=dict)  # of that memory, as whoever came first counted it
     held: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -106,9 +110,8 @@ class Budget:
     def weigh(self, key: Hashable) -> None:
         """Count again what has grown since it was put in."""
         with self.lock:
-            there = key in self.entries
-        if there:
-            self.put(key, self.get(key))
+            if key in self.entries:
+                self.put(key, self.entries[key][0])
 
     def shrink(self, most: int, spare: Hashable = None) -> None:
         """Free what was used longest ago until at most ``most`` bytes are held, or nothing but ``spare`` is left."""
@@ -135,13 +138,13 @@ class Budget:
     def _add(self, key: Hashable, value: Any, found: Blocks) -> None:
         self.entries[key] = (value, found)
         for address, size in found.items():
-            self.held += 0 if self.holders[address] else size
             self.holders[address] += 1
+            self.held += self.sizes.setdefault(address, size) if self.holders[address] == 1 else 0
 
     def _drop(self, key: Hashable) -> None:
         _, found = self.entries.pop(key, (None, {}))
-        for address, size in found.items():
+        for address in found:
             self.holders[address] -= 1
             if not self.holders[address]:
                 del self.holders[address]
-                self.held -= size
+                self.held -= self.sizes.pop(address)

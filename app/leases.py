@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable
 
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -20,8 +21,8 @@ GRACE = float(_grace) if re.fullmatch(r"\d+(\.\d+)?", _grace) else 120.0
 """Seconds that a model outlives the last session that showed it, and all else that is kept the last session."""
 
 OPEN: dict[str, frozenset[str]] = {}
-WAITING: set[str] = set()
-"""Models that nobody shows, but that someone may come back to."""
+WAITING: dict[str, float] = {}
+"""Models that nobody shows, but that someone may come back to, and until when (``time.monotonic()``)."""
 LOCK = threading.Lock()
 
 
@@ -49,23 +50,24 @@ def leave(session: str) -> None:
     idle = _idle(session, frozenset())
     uploaded = {reference for reference in idle if parsed(reference).kind == "sha256"}
     _release(uploaded)
-    if waiting := idle - uploaded:
-        with LOCK:
-            WAITING.update(waiting)
-        timer = threading.Timer(GRACE, expire)
-        timer.daemon = True
-        timer.start()
+    with LOCK:
+        WAITING.update(dict.fromkeys(idle - uploaded, time.monotonic() + GRACE))
+    timer = threading.Timer(GRACE, lambda: expire(time.monotonic()))  # demos too, once nobody is left
+    timer.daemon = True
+    timer.start()
     DESK.leave(session)
     tiles.DESK.leave(session)
     STORE.leave(session)
 
 
-def expire() -> None:
-    """The models that wait for someone to come back, and that nobody shows, go. With nobody here, all does."""
+def expire(now: float = float("inf")) -> None:
+    """The models that waited long enough for someone to come back go; with nobody here or waited for, everything."""
     with LOCK:
-        gone = WAITING.difference(*OPEN.values())
-        WAITING.clear()
-        deserted = not OPEN
+        over = {reference for reference, until in WAITING.items() if until <= now}
+        gone = over.difference(*OPEN.values())
+        for reference in over:
+            del WAITING[reference]
+        deserted = not (OPEN or WAITING)
     _release(gone)
     if deserted:
         cache.BUDGET.clear()

@@ -132,7 +132,7 @@ class Line:
         with self.change:
             for job in self._all():
                 if not job.watchers:
-                    job.deadline = 0.0
+                    job.deadline = time.monotonic()
 
     def before(self, job: Job) -> int:
         """How many computations come before it. Also moves the line past work that does not heed its stop.

@@ -1,9 +1,10 @@
-"""The upload route: ``PUT /upload/<token>/<number>`` streams a file of any size to disk, at a flat cost in memory.
+"""The server's own routes: the upload, which stands here, and the parts of large maps, which stand in ``app.tiles``.
 
-Streamlit's own uploader keeps every file in memory, twice at each rerun. Here a page draws a chooser with a fresh
-ticket of its session; the chooser sends file after file under that ticket; the script then claims them, once. The
-address holds a secret and a number: no name and no path of the client's. A server that was started without these
-routes (``SERVED`` is False) falls back on Streamlit's uploader.
+``PUT /upload/<token>/<number>`` streams a file of any size to disk, at a flat cost in memory. Streamlit's own uploader
+keeps every file in memory, twice at each rerun. Here a page draws a chooser with a fresh ticket of its session; the
+chooser sends file after file under that ticket; the script then claims them, once. The address holds a secret and a
+number: no name and no path of the client's. A server that was started without these routes (``SERVED`` is False) falls
+back on Streamlit's uploader, and sends no parts of maps.
 
 Nothing here imports torch by itself: the server must stand within a moment. Once it stands, a thread imports what the
 first page will want, while the browser still opens it.

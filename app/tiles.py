@@ -2,13 +2,14 @@
 
 A page issues a token for the two maps that it draws. The token is a secret and names what it may read; the rest of an
 address is numbers. ``?row=i`` gives one row of both maps in float32. What is computed is thrown away: the cache holds
-the trace, and a part costs its rows.
+the trace and whole rollouts, and a part costs its rows.
 
 Nothing here imports torch before the first request: the server must stand within a moment.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import threading
@@ -18,29 +19,32 @@ from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 if TYPE_CHECKING:
     from app.attention_tiles import Pair
 
-HELD = 128
-"""Tokens that are good; the oldest is dropped first."""
+HELD = 32
+"""Tokens of a session that are good; the one that was used longest ago is dropped first."""
 
 MOST = 1024
 """Cells a side of a part."""
 
 SPAN = re.compile(r"(\d{1,6}):(\d{1,6})", re.ASCII)
 
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""Of every answer."""
+
 SERVED = False
 
 
 @dataclass
 class Desk:
-    """Tokens and what they may read, the least recently issued first. Thread-safe."""
+    """Tokens and what they may read, the least recently used first. Thread-safe."""
 
     tokens: OrderedDict[tuple[str, Pair], str] = field(default_factory=OrderedDict)
-    pairs: dict[str, Pair] = field(default_factory=dict)
+    issued: dict[str, tuple[str, Pair]] = field(default_factory=dict)  # the same, by token
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def issue(self, session: str, pair: Pair) -> str:
@@ -48,21 +52,27 @@ class Desk:
         with self.lock:
             token = self.tokens.setdefault((session, pair), secrets.token_urlsafe(24))
             self.tokens.move_to_end((session, pair))
-            self.pairs[token] = pair
-            while len(self.tokens) > HELD:
-                del self.pairs[self.tokens.popitem(last=False)[1]]
+            self.issued[token] = session, pair
+            for held in self._of(session)[:-HELD]:
+                del self.issued[self.tokens.pop(held)]
             return token
 
     def leave(self, session: str) -> None:
         """A session ended: its tokens are worth nothing."""
         with self.lock:
-            for held in [held for held in self.tokens if held[0] == session]:
-                del self.pairs[self.tokens.pop(held)]
+            for held in self._of(session):
+                del self.issued[self.tokens.pop(held)]
 
     def find(self, token: str) -> Pair | None:
-        """What a token may read; None for one that is not, or no longer, known."""
+        """What a token may read, which is to use it; None for one that is not, or no longer, known."""
         with self.lock:
-            return self.pairs.get(token)
+            if token not in self.issued:
+                return None
+            self.tokens.move_to_end(self.issued[token])
+            return self.issued[token][1]
+
+    def _of(self, session: str) -> list[tuple[str, Pair]]:
+        return [held for held in self.tokens if held[0] == session]
 
 
 DESK = Desk()
@@ -76,22 +86,27 @@ def route() -> Route:
 
 
 async def _get(request: Request) -> Response:
-    """The part's message; 404 for an unknown token, 400 for numbers out of range."""
+    """The part's message; 404 for an unknown token, 400 for numbers out of range, 500 for what failed."""
     pair = DESK.find(str(request.path_params["token"]))
     if pair is None:
-        return Response("These maps are no longer held. Reload the page.", 404)
+        return _refusal(404, "These maps are no longer held. Reload the page.")
     query = request.query_params
     spans = [_span(query.get(name, "")) for name in ("rows", "columns")]
     row, factor = query.get("row", ""), query.get("factor", "1")
     if not (factor.isdecimal() and 0 < len(factor) < 4 and int(factor)) or (row and not _number(row)):
-        return Response("Numbers are expected.", 400)
+        return _refusal(400, "Numbers are expected.")
     try:
         content = await run_in_threadpool(_answer, pair, int(row) if row else None, spans, int(factor))
     except ValueError as fault:
-        return Response(str(fault)[:200], 400)
+        return _refusal(400, str(fault)[:200])
     except Exception:  # a checkpoint that was taken away, a model's own code: the page says that it could not be had
-        return Response("This part could not be computed.", 500)
-    return Response(content, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+        logging.getLogger(__name__).exception("a part failed")
+        return _refusal(500, "This part could not be computed.")
+    return Response(content, media_type="application/octet-stream", headers=HEADERS)
+
+
+def _refusal(status: int, words: str) -> Response:
+    return PlainTextResponse(words, status, HEADERS)
 
 
 def _answer(pair: Pair, row: int | None, spans: list[slice | None], factor: int) -> bytes:

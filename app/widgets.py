@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +16,9 @@ from app.tables import Table, csv
 from app.view import Side, View
 from fbt_core.checkpoints.memory import gib
 from fbt_core.geometry.sources import WHAT_IF
+
+SENDING = 0.03
+"""Seconds that the loop needs: it sends every hundredth of a second, and shares the interpreter with the script."""
 
 PENDING = "_pending"
 """Session state: selections made inside a page. The sidebar takes them up at the start of the next script run."""
@@ -139,6 +143,11 @@ def remarks(notes: list[str]) -> None:
     if notes:
         with st.expander(f"{len(notes)} remarks on these numbers" if len(notes) > 1 else "A remark on these numbers"):
             st.text("\n".join(notes))
+
+
+def send() -> None:
+    """Let the server's loop send what is drawn so far, before this thread goes on with what is less waited for."""
+    time.sleep(SENDING)
 
 
 def footnotes(view: View) -> None:

@@ -180,7 +180,8 @@ def main(
     if memory_of_way:
         typer.echo(json.dumps(megabytes(memory_of_way, each[-1], numbers, device)))
         return
-    way_of = "the compiled kernel" if device == "cpu" and kernel() else "torch alone"
+    ways = {"cpu": "the compiled kernel" if kernel() else "torch alone"}
+    way_of = ways.get(device, "the Triton kernel, or torch alone where its trial failed")
     rows = [row for n in each for causal in (False, True) for row in measure(n, causal, numbers, device, rounds)]
     memory = {name: memory_of(name, each[-1], numbers, device) for name in ("sdpa", *map(str, RANKS), "0")}
     if as_json:

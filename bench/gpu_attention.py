@@ -96,17 +96,9 @@ def measure(length: int, rank: int, causal: bool, backward: bool, rounds: int) -
     tokens = [f.q, f.k, f.v]
     ways = {"exact": way(exact, f, [*tokens, f.U], backward), "flash": way(flash, f, tokens, backward)}
     found = laps.in_turn(ways, rounds, warm_up=3, device="cuda")
-    taken = {name: extra(run) for name, run in ways.items()}
+    taken = {name: laps.device_bytes(run) for name, run in ways.items()}
     ratios = laps.ratio(found, "exact", "flash")
     return Row(length, rank, causal, backward, ratios, floor(rank, backward), taken["exact"], taken["flash"])
-
-
-def extra(run: Callable[[], object]) -> int:
-    """The peak of allocated bytes above those before the call."""
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    run()
-    return torch.cuda.max_memory_allocated() - before
 
 
 def table(rows: list[Row]) -> str:

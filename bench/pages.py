@@ -148,6 +148,7 @@ def waited(page: Page, drawn: str, since: float) -> dict[str, Any]:
         }""",
         arg=[drawn, since, STILL],
         timeout=HANG,
+        polling=100,  # not at every frame, which would make the page draw every frame
     )
     return page.evaluate("window.benchLog")
 

@@ -1,7 +1,7 @@
 """``python -m bench.sessions``: ten sessions at once, each with a checkpoint and a text of its own, then nobody.
 
 Every session is a tab of one Chromium on the same machine and goes through the same pages as it did when it was alone
-on a server of its own that knew nothing yet. What stands on a page must then be, word by word and number by number,
+on another server, one session after the other. What stands on a page must then be, word by word and number by number,
 what stood there. Two cores serve ten sessions and their browser: ten times the time of one is to be expected. Linux
 only: the server's memory is what the kernel says of it.
 """
@@ -121,7 +121,7 @@ async def visit(
         else:
             await page.get_by_test_id("stTopNavLink").filter(has_text=name.capitalize()).first.click()
             await page.get_by_role("heading", name=name.capitalize(), exact=True).first.wait_for(timeout=HANG)
-        await page.wait_for_function(DRAWN, timeout=HANG)
+        await page.wait_for_function(DRAWN, timeout=HANG, polling=100)  # not at every frame
         seconds[number, name] = time.monotonic() - start
         words[number, name] = await said(page)
     await context.close()

@@ -37,13 +37,14 @@ def save_trace(path: Path, trace: Trace, of: dict[str, Plain]) -> None:
 
 
 def read_of(path: Path) -> dict[str, Plain]:
-    """What a file is a trace of, from its header alone. Raises ``OSError`` and ``KeyError``."""
+    """What a file is a trace of, from its header alone. Raises ``OSError``, ``SafetensorError`` for what is no such
+    file or is cut short, and ``KeyError`` or ``TypeError`` for one of another kind."""
     with safe_open(path, "pt") as file:
         return json.loads(file.metadata()["of"])
 
 
 def load_trace(path: Path) -> Trace:
-    """The trace of a file, on the CPU. Raises ``ValueError`` for a plan that is none of ours, and ``OSError``."""
+    """The trace of a file, on the CPU. Raises ``ValueError`` for a plan that is none of ours, and as ``read_of``."""
     with safe_open(path, "pt") as file:
         trace = _given(json.loads(file.metadata()["plan"]), file)
     if not isinstance(trace, Trace):

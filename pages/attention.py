@@ -57,6 +57,7 @@ several = attention.same_scales([attention.panels(side, choice, view.token, view
 for side, panels in zip(view.sides, several, strict=True):
     draw_maps(side, panels, choice, key=f"maps-{side.name}")
 
+widgets.send()
 with overview:
     if attention.wanted(view, "Every head at once"):
         with st.spinner("Drawing every head"):

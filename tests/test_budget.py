@@ -143,7 +143,7 @@ def test_room_is_made_before_a_model_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(memory, "available_bytes", lambda: 10_000 - budget.held)
     monkeypatch.setattr(memory, "RELIEF", [budget.make_room])
     check_fits(2000)
-    assert kept(budget) == ["c"] or kept(budget) == ["b", "c"]
+    assert kept(budget) == ["c"]  # 10,000 - 3 x 4,512 leaves less than nothing; two have to go
     check_fits(9_999)
     assert kept(budget) == []
     with pytest.raises(CheckpointError, match="of memory"):
@@ -221,7 +221,7 @@ def test_a_metric_goes_on_at_the_layer_where_it_was_stopped(emptied: Budget, mon
 
 def test_when_everybody_has_left_everything_goes(emptied: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "OPEN", {})
-    monkeypatch.setattr(leases, "WAITING", set())
+    monkeypatch.setattr(leases, "WAITING", {})
     leases.show("one", (REQUEST.reference,))
     cache.reading(REQUEST, "effective_rank")
     leases.expire()
@@ -240,3 +240,19 @@ def test_a_limit_that_cannot_be_read_keeps_nothing_and_is_told_where_a_checkpoin
     assert most() == 0
     with pytest.raises(ValueError, match="got FIBERSCOPE_MEMORY='lots', expected bytes, such as 4G"):
         check_fits(1)
+
+
+def test_a_view_of_a_tensor_by_numpy_counts_as_the_tensor() -> None:
+    tensor, budget = torch.zeros(1000), Budget(1 << 20)
+    budget.put("part", tensor[:10].numpy())
+    assert budget.held == 4000 + SMALL
+    budget.put("whole", tensor)
+    assert budget.held == 4000 + 2 * SMALL
+    budget.clear()
+    assert budget.held == 0
+
+
+def test_to_weigh_what_is_gone_keeps_nothing() -> None:
+    budget = Budget(1 << 20)
+    budget.weigh("gone")
+    assert kept(budget) == [] and budget.get("gone", "none") == "none"

@@ -46,8 +46,8 @@ CASES = {  # rows, keys, width, values' width, rank, causal, slopes
 }
 
 
-@pytest.fixture(autouse=True)
-def _compiled() -> None:
+@pytest.fixture
+def compiled() -> None:
     if build.kernel() is None:
         pytest.skip("no compiler")
 
@@ -84,6 +84,7 @@ def dense(q: Tensor, k: Tensor, v: Tensor, U: Tensor, column: Tensor, dot: Tenso
     return (logits.masked_fill(j > i, -torch.inf) if causal else logits).softmax(-1) @ v
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("case", CASES)
 def test_output_and_all_gradients_are_those_of_dense_metrics(case: str, dtype: torch.dtype, tolerance: float) -> None:
@@ -106,6 +107,7 @@ def _close(found: Tensor, expected: Tensor, tolerance: float, name: str) -> None
     )
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("case", CASES)
 def test_half_precision_products_lose_no_more_than_the_rounding_of_the_weights(case: str) -> None:
     given, slopes, causal = inputs(case, torch.float32)
@@ -114,6 +116,7 @@ def test_half_precision_products_lose_no_more_than_the_rounding_of_the_weights(c
     _close(function.attend(*given, slopes, causal, half=True), expected, 2**-9, "output")
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("causal", [True, False])
 def test_without_a_metric_it_is_torchs_own_attention(causal: bool) -> None:
     (q, k, v, U, column, dot, square), _, _ = inputs("more rows than keys", torch.float64)
@@ -123,6 +126,7 @@ def test_without_a_metric_it_is_torchs_own_attention(causal: bool) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_the_same_bits_whatever_the_number_of_threads() -> None:
     given, slopes, causal = inputs("more than one chunk", torch.float32)
     before, results = torch.get_num_threads(), []
@@ -137,6 +141,7 @@ def test_the_same_bits_whatever_the_number_of_threads() -> None:
         assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
 
 
+@pytest.mark.usefixtures("compiled")
 def test_strided_inputs_are_read_as_what_they_hold() -> None:
     given, slopes, causal = inputs("rank 8", torch.float64)
     turned = [t.detach().transpose(1, -1).contiguous().transpose(1, -1) if t.dim() > 2 else t for t in given]
@@ -144,6 +149,7 @@ def test_strided_inputs_are_read_as_what_they_hold() -> None:
     assert torch.equal(function.attend(*turned, slopes, causal), function.attend(*given, slopes, causal))
 
 
+@pytest.mark.usefixtures("compiled")
 def test_large_logits_neither_overflow_nor_lose_the_largest() -> None:
     (q, k, v, U, column, dot, square), _, _ = inputs("rank 8", torch.float32)
     given = [q * 100, k * 100, v, U, column * 1000, dot, square]
@@ -169,7 +175,7 @@ def factors(dtype: torch.dtype, kind: str = "full", alpha: float = 1.0, length: 
 
 @pytest.mark.parametrize("kind", ["full", "none", "dictionary"])
 @pytest.mark.parametrize("score", ["euclidean", "l2", "riemannian", "blended"])
-@pytest.mark.usefixtures("always")
+@pytest.mark.usefixtures("compiled", "always")
 def test_every_score_it_serves_is_the_map_times_the_values(
     score: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +187,7 @@ def test_every_score_it_serves_is_the_map_times_the_values(
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
-@pytest.mark.usefixtures("always")
+@pytest.mark.usefixtures("compiled", "always")
 def test_bfloat16_is_as_near_as_its_own_rounding(alpha: float) -> None:
     f = factors(torch.bfloat16, alpha=alpha)
     given = [t.requires_grad_() for t in (f.q, f.k, f.v, f.U)]
@@ -199,7 +205,7 @@ def test_bfloat16_is_as_near_as_its_own_rounding(alpha: float) -> None:
         _close(mine, theirs, 2**-7, "gradient")
 
 
-def test_what_it_serves_not(always: None) -> None:
+def test_what_it_serves_not(compiled: None, always: None) -> None:
     f = factors(torch.float32)
     assert fused.serves(f, 4)
     assert not fused.serves(replace(f, mask=torch.zeros(77, 77)), 4)
@@ -210,7 +216,7 @@ def test_what_it_serves_not(always: None) -> None:
     assert counter.get_total_flops() > 0
 
 
-def test_under_torchs_transforms_it_serves_not(always: None) -> None:
+def test_under_torchs_transforms_it_serves_not(compiled: None, always: None) -> None:
     """Its function has no rules for them; what torch computes by its own kernel has."""
     f = factors(torch.float64, "none", length=9)
 
@@ -303,7 +309,7 @@ def test_a_compiler_may_say_anything(
     assert "no \ufffd text" in caplog.text
 
 
-@pytest.mark.usefixtures("_fresh")
+@pytest.mark.usefixtures("compiled", "_fresh")
 def test_a_library_that_is_none_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-O0"))
     folder = build._private(build._folder())
@@ -332,7 +338,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, caplog: py
     assert "only this user" in caplog.text
 
 
-@pytest.mark.usefixtures("_fresh")
+@pytest.mark.usefixtures("compiled", "_fresh")
 def test_it_is_compiled_once_into_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-O0"))  # quick to compile
     assert build.kernel() is not None
@@ -344,8 +350,8 @@ def test_it_is_compiled_once_into_a_private_folder(tmp_path: Path, monkeypatch: 
     assert build.kernel() is not None
 
 
+@pytest.mark.usefixtures("compiled", "_fresh")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names an instruction set of x86")
-@pytest.mark.usefixtures("_fresh")
 def test_the_smallest_vectors_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another width of vectors gives every block another shape: the narrowest stands for machines unlike this one."""
     oldest = ("-march=x86-64" if flag == "-march=native" else flag for flag in build.FLAGS)
@@ -355,6 +361,7 @@ def test_the_smallest_vectors_give_the_same(monkeypatch: pytest.MonkeyPatch) -> 
         test_output_and_all_gradients_are_those_of_dense_metrics(case, torch.float64, 1e-12)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_the_librarys_name_tells_sources_compiler_and_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = next(path for name in build.COMPILERS if (path := build.shutil.which(name)))
     names = [build._identity(compiler)]

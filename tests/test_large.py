@@ -24,6 +24,7 @@ from fbt_core.attention import tiles as parts
 from fbt_core.attention.pooling import head_map, mean_over_heads, rollout
 from fbt_core.attention.tiles import crop_pair, hidden_rows, multipliers, pool_pair, rows_of
 from fbt_core.attention.views import at_entropy
+from fbt_core.trace import Trace
 from tests.traces import random_trace, with_factors
 
 REQUEST = Request("demo:riemannian", "the old sailor near the ships sings")
@@ -51,17 +52,18 @@ def bins_by_loop(
     return result
 
 
-@pytest.mark.parametrize("view", ["head", "mean", "rollout"])
+@pytest.mark.parametrize("view", ["head", "mean"])
 def test_rows_are_those_of_the_whole_map(view: str) -> None:
     trace = random_trace(11, dtype=torch.float32)
     whole = {
         "head": lambda: head_map(trace.layers[1], 1, "riemannian"),
         "mean": lambda: mean_over_heads(trace.layers[1], "riemannian"),
-        "rollout": lambda: rollout(trace, "riemannian", 1),
     }[view]().numpy()
     read = rows_of(trace, score="riemannian", layer=1, head=1, view=view)
     for rows in (slice(0, 11), slice(3, 4), slice(7, 11)):
         np.testing.assert_allclose(read(rows), whole[rows], atol=1e-6)
+    with pytest.raises(ValueError, match="expected head or mean"):
+        rows_of(trace, score="riemannian", layer=1, view="rollout")
 
 
 def test_matched_rows_are_those_of_the_matched_map() -> None:
@@ -215,12 +217,47 @@ def test_the_route_gives_exact_parts_and_rows(client: TestClient, pair: Pair) ->
         )
 
 
+def test_a_rollout_is_computed_once_for_all_its_rows_and_parts(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = rollout(cache.trace(REQUEST), "blended", 1, 0.3).numpy()
+    asked: list[str] = []
+
+    def counted(trace: Trace, score: str, layer: int, alpha: float | None) -> torch.Tensor:
+        asked.append(score)
+        return rollout(trace, score, layer, alpha)
+
+    monkeypatch.setattr(attention_tiles, "rollout", counted)
+    pair = Pair(*(Half(REQUEST, "blended", 1, 0, "rollout", alpha=0.3),) * 2)
+    address = f"/tiles/{tiles.DESK.issue('me', pair)}"
+    for index in (5, 6):
+        row = np.frombuffer(client.get(f"{address}?row={index}").content, "<f4").reshape(2, LENGTH)
+        np.testing.assert_allclose(row, whole[[index, index]], atol=1e-6)
+        np.testing.assert_array_equal(attention_tiles.selected_row(pair, index), row)
+    assert client.get(f"{address}?rows=2:7&columns=1:5").status_code == 200
+    assert asked == ["blended"]
+
+
 @pytest.mark.parametrize(
     "query", ["", "?rows=0:4", "?rows=3:3&columns=0:2", "?rows=0:9&columns=0:4", "?row=8", "?row=-1", "?row=1e3",
               "?rows=0:4&columns=0:4&factor=0", "?rows=0:4&columns=0:4&factor=x", "?rows=0:2000&columns=0:4"],
 )  # fmt: skip
 def test_the_route_refuses_what_is_not_there(client: TestClient, pair: Pair, query: str) -> None:
-    assert client.get(f"/tiles/{tiles.DESK.issue('me', pair)}{query}").status_code == 400
+    answer = client.get(f"/tiles/{tiles.DESK.issue('me', pair)}{query}")
+    assert answer.status_code == 400 and answer.headers["content-type"].startswith("text/plain")
+
+
+def test_no_answer_is_taken_for_a_page_and_a_failed_part_is_logged(
+    client: TestClient, pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = f"/tiles/{tiles.DESK.issue('me', pair)}"
+    answers = [client.get(place) for place in (f"{address}?row=1", f"{address}?row=x", "/tiles/guess?row=1")]
+    assert "a part failed" not in caplog.text
+    monkeypatch.setattr(attention_tiles, "row", lambda *_: 1 / 0)
+    answers.append(client.get(f"{address}?row=1"))
+    assert "a part failed" in caplog.text and "ZeroDivisionError" in caplog.text
+    assert [answer.status_code for answer in answers] == [200, 400, 404, 500]
+    assert all(answer.headers["x-content-type-options"] == "nosniff" for answer in answers)
 
 
 def test_tokens_are_secret_bounded_and_leave_with_their_session(
@@ -232,9 +269,13 @@ def test_tokens_are_secret_bounded_and_leave_with_their_session(
     tiles.DESK.leave("me")
     assert client.get(f"/tiles/{token}?row=1").status_code == 404
     monkeypatch.setattr(tiles, "HELD", 2)
-    for layer in range(4):
-        last = tiles.DESK.issue("me", Pair(*(Half(REQUEST, "l2", layer, 0, "head"),) * 2))
-    assert len(tiles.DESK.tokens) == len(tiles.DESK.pairs) == 2 and tiles.DESK.find(last) is not None
+    pairs = [Pair(*(Half(REQUEST, "l2", layer, 0, "head"),) * 2) for layer in range(3)]
+    yours = tiles.DESK.issue("you", pair)
+    mine = [tiles.DESK.issue("me", one) for one in pairs[:2]]
+    assert tiles.DESK.find(mine[0]) == pairs[0], "used: the other is now the older one"
+    mine.append(tiles.DESK.issue("me", pairs[2]))
+    assert [tiles.DESK.find(token) for token in (*mine, yours)] == [pairs[0], None, pairs[2], pair]
+    assert len(tiles.DESK.tokens) == len(tiles.DESK.issued) == 3
 
 
 def test_a_long_text_is_pooled_on_the_page(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

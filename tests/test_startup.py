@@ -112,7 +112,7 @@ def test_the_first_screen_builds_no_model(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("the model was built")
 
-    cache.traces.clear()
+    cache.BUDGET.clear()
     monkeypatch.setattr(cache, "model", refuse)
     run = Run()
     assert cache.trace(cache.Request(run.a, run.text)).length == 8

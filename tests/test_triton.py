@@ -52,7 +52,7 @@ def interpreted(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     from safetensors.torch import load_file
 
     path = tmp_path_factory.mktemp("triton") / "found.safetensors"
-    subprocess.run([sys.executable, "-m", "tests.triton_cases", str(path)], cwd=root, check=True)
+    subprocess.run([sys.executable, "-m", "tests.triton_cases", str(path)], cwd=root, check=True, timeout=600)
     return load_file(path)
 
 
@@ -181,7 +181,9 @@ def test_it_compiles_for_a_gpu_within_the_memory_that_is_planned(root: Path, tmp
     """Machine code for compute capability 9.0, made without a GPU: on tensor cores, and no more bytes than planned."""
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
     environment.pop("TRITON_INTERPRET", None)
-    ran = subprocess.run([sys.executable, "-c", COMPILE], cwd=root, env=environment, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", COMPILE], cwd=root, env=environment, capture_output=True, text=True, timeout=600
+    )
     assert ran.returncode == 0, ran.stderr
     rows = [line.split() for line in ran.stdout.splitlines()]
     assert len(rows) == 3
@@ -192,7 +194,8 @@ def test_it_compiles_for_a_gpu_within_the_memory_that_is_planned(root: Path, tmp
 def test_the_bench_says_that_there_is_no_gpu(root: Path) -> None:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     ran = subprocess.run(
-        [sys.executable, "-m", "bench.gpu_attention"], cwd=root, env=environment, capture_output=True, text=True
-    )
+        [sys.executable, "-m", "bench.gpu_attention"], cwd=root, env=environment, capture_output=True, text=True,
+        timeout=600,
+    )  # fmt: skip
     assert ran.returncode == 2
     assert "no GPU" in ran.stderr and not ran.stdout

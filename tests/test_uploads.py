@@ -138,7 +138,7 @@ def test_what_no_session_shows_is_let_go_of(store: Store, monkeypatch: pytest.Mo
     released: list[str] = []
     monkeypatch.setattr(leases, "STORE", store)
     monkeypatch.setattr(leases, "OPEN", {})
-    monkeypatch.setattr(leases, "WAITING", set())  # else models of other tests' sessions go with these
+    monkeypatch.setattr(leases, "WAITING", {})  # else models of other tests' sessions go with these
     monkeypatch.setattr(leases.cache, "release", released.append)
     upload = store.hold(pieces(store, mine=b"weights"), "one")
     both = (upload.reference, f"path:{'0' * 16}@{upload.reference}")
@@ -335,8 +335,8 @@ def test_samples_are_where_their_package_is(reference: str) -> None:
 def test_a_model_waits_for_a_page_that_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     released: list[str] = []
     monkeypatch.setattr(leases, "OPEN", {})
-    monkeypatch.setattr(leases, "WAITING", set())  # else models of other tests' sessions go with these
-    monkeypatch.setattr(leases, "WAITING", set())
+    monkeypatch.setattr(leases, "WAITING", {})  # else models of other tests' sessions go with these
+    monkeypatch.setattr(leases, "WAITING", {})
     monkeypatch.setattr(leases.cache, "release", released.append)
     sample, other = "sample:one", "sample:two"
     leases.show("before", (sample,))

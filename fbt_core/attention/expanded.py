@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from fbt_core.attention.scores import Factors
 
@@ -38,6 +39,17 @@ class Expanded:
 def expandable(f: Factors, score: str) -> bool:
     """Whether the logit has this form: a score of pairs alone, no mask but the causal one, no soft cap and no sinks."""
     return score in (*ALPHAS, "blended") and f.softcap is None and f.sinks is None and f.mask is None
+
+
+def plain_autograd(f: Factors) -> bool:
+    """Whether a kernel with a backward pass of its own, for q, k, v and U alone, does all that is asked for.
+
+    A program that watches torch's operations (to count them, say) would not see a kernel's; torch.func and forward
+    differentiation want rules of their own; slopes have no gradient there.
+    """
+    watched = torch._C._len_torch_dispatch_stack() > 0
+    reverse = torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
+    return reverse and not watched and (f.slopes is None or not f.slopes.requires_grad)
 
 
 def expanded(f: Factors, score: str) -> Expanded:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fbt_core.attention.expanded import expandable, expanded
+from fbt_core.attention.expanded import expandable, expanded, plain_autograd
 from fbt_core.attention.scores import Factors
 from fbt_core.attention.streamed import streamed_attention
 from fbt_core.geometry.metric import LowRankMetric
@@ -48,7 +48,7 @@ def on_gpu(f: Factors, score: str) -> Float[Tensor, "*head token dim"] | None:
     kernel that failed its trial on this device, which the log says once.
     """
     rank = f.metric.rank
-    if not f.q.is_cuda or f.q.dtype not in TOLERANCE or not expandable(f, score):
+    if not f.q.is_cuda or f.q.dtype not in TOLERANCE or not (expandable(f, score) and plain_autograd(f)):
         return None
     if rank > MOST_RANK or max(f.q.shape[-1], f.v.shape[-1]) > WIDEST or f.q.shape[-2] != f.k.shape[-2]:
         return None
@@ -74,6 +74,8 @@ def _smaller(case: _Case) -> int | None:
     for smaller in range(STEPS):
         try:
             fault = _fault(case, smaller)
+        except torch.OutOfMemoryError:
+            raise  # it passes, and says nothing about the kernel: not to be remembered
         except Exception as error:  # what Triton raises depends on its version, the driver and the chip
             fault = fault or f"{type(error).__name__}: {error}"
             continue

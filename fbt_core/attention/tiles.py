@@ -1,7 +1,7 @@
 """Maps too large to be held whole: any rows of one exactly, two of them max-pooled together, an exact part of both.
 
-Nothing here forms an L x L matrix, but for a rollout, which is a product of such: a head's rows come tile by tile from
-its factors, and a tile is thrown away. Cost O(L^2 d) time, O(TILE x L) memory.
+Nothing here forms an L x L matrix: a head's rows come tile by tile from its factors, and a tile is thrown away. Cost
+O(L^2 d) time, O(TILE x L) memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fbt_core.attention.matching import matched, tempered
-from fbt_core.attention.pooling import TILE, rollout
+from fbt_core.attention.pooling import TILE
 from fbt_core.attention.scores import Factors, allowed, attention
 from fbt_core.trace import LayerTrace, Trace
 
@@ -57,13 +57,13 @@ def rows_of(
     trace: Trace, *, score: str, layer: int, head: int = 0, view: str = "head", alpha: float | None = None,
     multiplied: Float[np.ndarray, " head"] | None = None,
 ) -> Rows:  # fmt: skip
-    """The rows of a map of ``views.VIEWS``: one head's, the mean over heads, or the rollout, which is held whole.
+    """The rows of one head's map, or of the mean over heads.
 
-    Raises ``ValueError`` with the reason where the layer has no such attention.
+    Raises ``ValueError`` for another view, a rollout too, whose rows take all of it, and with the reason where the
+    layer has no such attention.
     """
-    if view == "rollout":
-        whole = rollout(trace, score, layer, alpha).detach().float().cpu().numpy()
-        return lambda rows: whole[rows]
+    if view not in ("head", "mean"):
+        raise ValueError(f"got view {view!r}, expected head or mean")
     block = trace.layers[layer]
     if missing := block.unavailable(score):
         raise ValueError(missing)

@@ -48,6 +48,8 @@ def by_gram(X: Matrix) -> tuple[Values, Values]:
     ||X||_F^2) and of LAPACK's eigenvalues, whose backward error is a modest multiple of eps ||X||^2 and here n of them.
     """
     size = max(X.max(initial=0.0), -X.min(initial=0.0))
+    if not np.isfinite(size):
+        raise np.linalg.LinAlgError("got a matrix with NaN or infinite values, expected finite ones")
     if size == 0:
         return np.zeros(min(X.shape)), np.zeros(min(X.shape))
     size = 1.0 if 1e-100 < size < 1e100 else size  # else a square would overflow, or one that counts underflow

@@ -49,6 +49,11 @@ WATCH = """
 """.replace("LONG", str(LONG)).replace("MOMENT", str(MOMENT))
 """In the page, before its own scripts: whether a widget still waits to tell the server, or the server to answer."""
 
+LOOK = 50
+"""Milliseconds between two looks at a page: to look at every frame would make it draw every frame."""
+
+FRESH = "() => !document.querySelector('[data-stale=\"true\"], [data-testid=stSpinner]')"
+
 FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 """Until what an event changed has been painted, and with it every effect of the change has begun."""
 
@@ -98,7 +103,7 @@ class Screen:
         """``drawn``, after something was changed on the page."""
         self.page.evaluate(FRAMES)
         try:
-            self.page.wait_for_function("() => told()", timeout=1000 * PATIENCE)
+            self.page.wait_for_function("() => told()", timeout=1000 * PATIENCE, polling=LOOK)
         except PlaywrightTimeoutError:
             pass  # something on the page keeps a timer going: the pause was long enough
         return self.drawn()
@@ -107,7 +112,7 @@ class Screen:
         """Wait until the script has run, nothing it drew is out of date, and no spinner turns."""
         self.page.wait_for_selector('[data-testid="stMain"] h2')
         self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
-        self.page.wait_for_function("() => !document.querySelector('[data-stale=\"true\"], [data-testid=stSpinner]')")
+        self.page.wait_for_function(FRESH, polling=LOOK)
         return self
 
     def tab(self, title: str) -> Screen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fbt_core.checkpoints import load
 from fbt_core.checkpoints.native import save
 from fbt_core.config import FiberBundleConfig
 from fbt_core.model.fiber_bundle import FiberBundleTransformer
-from tests.browser.screen import WAIT, Screen, updates, wait_for_update
+from tests.browser.screen import Screen, updates, wait_for_update
 from tests.browser.server import running
 
 TOKENS = 4096
@@ -67,8 +68,30 @@ def test_a_long_map_is_pooled_and_exact_where_one_looks(page: Page, address: str
     assert readout.inner_text() == before, "the same cell lies under the cursor after the zoom"
     maps.get_by_role("button", name="Whole map").click()
     expect(maps).to_have_attribute("data-factor", "8")
+    count = updates(maps)
     screen.slide("Layer", 1)
-    expect(maps).not_to_have_attribute("data-updates", str(count + 1), timeout=WAIT)
+    wait_for_update(maps, count)
+    assert screen.faults == []
+
+
+def test_a_newer_part_ends_an_older_one(page: Page, address: str) -> None:
+    """The first is held back for good: the view that follows does not wait for it, and nothing says that one does."""
+    screen = Screen(page, address).open("attention", text=TEXT)
+    maps, held = screen.maps(), []
+    legend = maps.locator(".legend")
+    page.route(re.compile(r"/tiles/.*rows="), lambda route: route.continue_() if held else held.append(route))
+    canvas = maps.locator("canvas").first
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.35, box["y"] + box["height"] * 0.62)
+    page.mouse.wheel(0, -2000)
+    expect(legend).to_contain_text("Fetching the exact cells")
+    with page.expect_event("requestfailed") as ended:
+        page.mouse.wheel(0, -200)
+    assert ended.value == held[0].request
+    expect(maps).to_have_attribute("data-factor", "1")
+    expect(legend).not_to_contain_text("Fetching")
     assert screen.faults == []
 
 

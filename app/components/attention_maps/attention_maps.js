@@ -44,6 +44,7 @@ class MapView {
       const codes = await inflate(rest.subarray(exactBytes));
       if (turn !== this.turn) return; // a newer message overtook this one
       const resized = this.header?.tokens.length !== header.tokens.length || this.header.keys.length !== width;
+      this.recall();
       this.whole = new Sheet(codes, header, 0, 0, header.tokens.length, width);
       this.part = null;
       this.exact = new Map();
@@ -94,7 +95,16 @@ class MapView {
     this.resting = setTimeout(() => this.fetchPart(), PAUSE);
   }
 
+  /* No part is wanted any more, and what is on its way is void: it was of another view, or of other maps. */
+  recall() {
+    clearTimeout(this.resting);
+    this.fetching?.abort();
+    this.say('');
+  }
+
+  /* One at a time: a newer fetch ends an older one, so that none overtakes another. */
   async fetchPart() {
+    this.recall();
     const { tokens, keys, factor: whole } = this.header;
     const wide = Math.max(this.span, this.wide);
     const factor = 2 ** Math.max(0, Math.ceil(Math.log2(wide / PART)));
@@ -105,15 +115,15 @@ class MapView {
       return [first, Math.min(count, first + room)];
     };
     const [top, bottom] = around(this.y0, this.span, tokens.length), [left, right] = around(this.x0, this.wide, keys.length);
-    const { header } = this;
+    const { signal } = (this.fetching = new AbortController());
     this.say('Fetching the exact cells\u2026');
-    const data = await this.ask(`rows=${top}:${bottom}&columns=${left}:${right}&factor=${factor}`);
-    if (header.digest !== this.header.digest) return;
+    const data = await this.ask(`rows=${top}:${bottom}&columns=${left}:${right}&factor=${factor}`, signal);
+    if (signal.aborted) return;
     this.say(data ? '' : 'The exact cells could not be had: what is seen stays pooled.');
     if (!data) return;
     const [words, body] = unpack(data);
     const codes = await inflate(body);
-    if (header.digest !== this.header.digest) return;
+    if (signal.aborted) return;
     this.part = new Sheet(codes, { ...words, factor, causal: false }, top, left, bottom - top, right - left);
     this.updates += 1;
     this.refresh();
@@ -131,9 +141,9 @@ class MapView {
     }, PAUSE);
   }
 
-  async ask(query) {
+  async ask(query, signal = null) {
     try {
-      const answer = await fetch(`${this.header.tiles}?${query}`);
+      const answer = await fetch(`${this.header.tiles}?${query}`, { signal });
       return answer.ok ? new Uint8Array(await answer.arrayBuffer()) : null;
     } catch {
       return null;
@@ -341,8 +351,7 @@ class MapView {
 
   reset(header = this.header) {
     Object.assign(this, { x0: 0, y0: 0, span: header.tokens.length, wide: header.keys.length });
-    clearTimeout(this.resting);
-    this.refresh();
+    this.recall();
   }
 
   /* Columns a row: 1 for a square map, and the window always has the map's shape. */
@@ -482,8 +491,9 @@ class MapView {
   }
 
   dispose() {
+    this.recall();
     this.resizing.disconnect();
-    [this.resting, this.hovering].forEach(clearTimeout);
+    clearTimeout(this.hovering);
     cancelAnimationFrame(this.waiting);
   }
 }

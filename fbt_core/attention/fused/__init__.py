@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from fbt_core.attention.expanded import expanded
+from fbt_core.attention.expanded import expanded, plain_autograd
 from fbt_core.attention.fused.build import kernel
 from fbt_core.attention.fused.function import attend
 from fbt_core.attention.scores import Factors
@@ -19,17 +18,12 @@ NUMBERS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def serves(f: Factors, rank: int) -> bool:
-    """Whether the kernel can compute this attention at a metric of this rank, is there, and pays.
-
-    A program that watches torch's operations (to count them, say) would not see the kernel's: then it serves not. Nor
-    under torch.func or forward differentiation, which want rules of their own.
-    """
+    """Whether the kernel can compute this attention at a metric of this rank, is there, and pays."""
     rows, keys = f.q.shape[-2], f.k.shape[-2]
-    plain = f.mask is None and (f.slopes is None or not f.slopes.requires_grad) and (rows == keys or rank == 0)
+    plain = f.mask is None and (rows == keys or rank == 0) and plain_autograd(f)
     large = f.q[..., 0].numel() * keys * (1 + rank) >= LARGE
-    ours = f.q.device.type == "cpu" and f.q.dtype in NUMBERS and torch._C._len_torch_dispatch_stack() == 0
-    reverse = torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
-    return plain and large and ours and reverse and kernel() is not None
+    ours = f.q.device.type == "cpu" and f.q.dtype in NUMBERS
+    return plain and large and ours and kernel() is not None
 
 
 def attention(f: Factors, score: str = "blended") -> Float[Tensor, "*head row value"]:
@@ -49,5 +43,5 @@ def _attend(f: Factors, *given: Tensor) -> Tensor:
     number = torch.promote_types(f.q.dtype, torch.float32)
     q, k, *rest = (x.to(number) for x in given)
     slopes = None if f.slopes is None else f.slopes.to(number)
-    half = f.q.dtype == torch.bfloat16
+    half = {x.dtype for x in (*given[:3], f.v)} == {torch.bfloat16}
     return attend(q, k, f.v.to(number), *rest, slopes, f.causal, half).to(f.q.dtype)
