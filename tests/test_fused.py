@@ -186,6 +186,23 @@ def test_every_score_it_serves_is_the_map_times_the_values(
     torch.testing.assert_close(attend(f, score), expected, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("large", [0, 1 << 40], ids=["kernel", "torch"])
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.usefixtures("compiled")
+def test_a_dictionary_in_bfloat16_may_have_its_temperature_in_float32(
+    alpha: float, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "LARGE", large)
+    f = factors(torch.bfloat16, "dictionary", alpha)
+    f = replace(f, tau=f.tau.float(), slopes=None)
+    metric = DictionaryMetric.of(f.metric.atoms.double(), f.metric.weights.double())
+    exact = replace(f, q=f.q.double(), k=f.k.double(), v=f.v.double(), metric=metric, tau=f.tau.double(),
+                    omega=f.omega.double())  # fmt: skip
+    found, expected = attend(f, "blended"), attentions.scores.attention(exact, "blended") @ exact.v
+    assert found.dtype == torch.bfloat16
+    _close(found, expected, 2**-6, "output")  # its features are rounded too
+
+
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 @pytest.mark.usefixtures("compiled", "always")
 def test_bfloat16_is_as_near_as_its_own_rounding(alpha: float) -> None:

@@ -67,7 +67,7 @@ def parts(f: Factors) -> tuple[Tensor, Tensor, Tensor]:
     """The features but the last of each side, which are 1 and what depends on the key alone: (\\*head, token)."""
     q, k = (f.q, f.k) if f.alpha < 1 else _centred(f.q, f.k)  # a common shift changes no distance, and saves digits
     scale = f.alpha / f.tau[:, None, None]
-    along = 2 * scale + (1 - f.alpha) * f.dot_scale.to(q)  # what multiplies q . k
+    along = (2 * scale + (1 - f.alpha) * f.dot_scale.to(scale)).to(q)  # what multiplies q . k
     wide = torch.promote_types(k.dtype, torch.float32)  # the column is the one part that need not be in half precision
     column = -scale.to(wide) * k.to(wide).square().sum(-1, keepdim=True) - f.alpha * f.omega.to(wide).unsqueeze(-1)
     if not isinstance(f.metric, DictionaryMetric):
@@ -79,7 +79,7 @@ def parts(f: Factors) -> tuple[Tensor, Tensor, Tensor]:
     last, b = (k @ torch.cat([rest, atoms], -1)).split([rest.shape[-1], a.shape[-1]], -1)
     wb, half = w * b, -scale / 2
     column = column + half.to(wide) * (wb * b).sum(-1, keepdim=True, dtype=wide)
-    scaled = a * scale
+    scaled, half = a * scale.to(q), half.to(q)
     query = [first, torch.addcmul(on_b, w, scaled), scaled, w * half, a.square() * half]
     return torch.cat(query, -1), torch.cat([last, b, wb, b.square(), w], -1), column.squeeze(-1)
 
