@@ -39,11 +39,6 @@ def _refuse_outside(event: str, arguments: tuple[object, ...]) -> None:
 sys.addaudithook(_refuse_outside)  # cannot be removed, so it is installed once, for the whole session
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The browser's files first: they are the longest, and the last file to begin should be a short one."""
-    items.sort(key=lambda item: "browser" not in item.path.parts)
-
-
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     """A test that forgets its own seed, or follows one that set the threads, still sees the same numbers each time."""
