@@ -11,8 +11,8 @@ from app import cache, leases, server, tiles
 from app.cache import Request
 from app.components.attention_maps import pack_part, pack_row
 from fbt_core.attention.pooling import rollout
-from fbt_core.attention.tiles import PooledPair, Rows, crop_pair, hidden_rows, multipliers, pool_pair, rows_of
-from fbt_core.attention.views import is_causal
+from fbt_core.attention.tiles import PooledPair, Rows, crop_pair, multipliers, pool_pair, rows_of
+from fbt_core.attention.views import hidden_rows, is_causal
 from fbt_core.trace import Trace
 
 BINS = 512

@@ -22,8 +22,8 @@ from app.components import attention_maps
 from app.figures.maps import MapPanels, attention_figure, table
 from fbt_core.attention import tiles as parts
 from fbt_core.attention.pooling import head_map, mean_over_heads, rollout
-from fbt_core.attention.tiles import crop_pair, hidden_rows, multipliers, pool_pair, rows_of
-from fbt_core.attention.views import at_entropy
+from fbt_core.attention.tiles import crop_pair, multipliers, pool_pair, rows_of
+from fbt_core.attention.views import at_entropy, hidden_rows
 from fbt_core.trace import Trace
 from tests.traces import random_trace, with_factors
 

@@ -6,7 +6,7 @@ plus a tile. Rows are queries i, columns are keys j.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,15 +52,33 @@ def max_pool(
         shape = "(L, L)" if causal else "(rows, columns)"
         raise ValueError(f"got a map of shape {values.shape} and {bins} bins, expected {shape}, not empty, bins >= 1")
     starts = tuple(_starts(length, bins) for length in values.shape)
-    values = np.where(np.isfinite(values), values, np.nan)
     allowed = np.tri(len(values), dtype=bool) if causal else np.ones_like(values, dtype=bool)
-    high = _reduce(np.maximum, np.where(allowed, values, -np.inf), starts)
-    if magnitude:
-        low = _reduce(np.minimum, np.where(allowed, values, np.inf), starts)
-        high = np.where(np.isfinite(low) & (-low > high), low, high)
-    masked = ~_reduce(np.logical_or, allowed, starts)
+    high = largest(values, allowed, lambda operation, cells: _reduce(operation, cells, starts), magnitude)
+    masked = np.isneginf(high)
     edges = [np.append(first, length).astype(np.float64) for first, length in zip(starts, values.shape, strict=True)]
     return Pooled(np.where(masked, np.float32(0), high), masked, *edges)
+
+
+def largest(
+    cells: Float[np.ndarray, "row column"],
+    seen: Bool[np.ndarray, "row column"],
+    reduced: Callable[[np.ufunc, np.ndarray], np.ndarray],
+    magnitude: bool = False,
+) -> Float[np.ndarray, "bin across"]:
+    """The largest of the ``seen`` cells of every bin, or the signed one of largest ``magnitude``: -inf where there is
+    none, NaN where one is not finite. ``reduced`` applies an operation within the bins."""
+    values = np.where(np.isfinite(cells), cells, np.float32(np.nan))
+    high = reduced(np.maximum, np.where(seen, values, -np.inf))
+    if magnitude:
+        low = reduced(np.minimum, np.where(seen, values, np.inf))
+        high = np.where(np.isfinite(low) & (-low > high), low, high)
+    return high
+
+
+def row_sums(cells: Float[Tensor, "row column"]) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
+    """The entropy of every row, nats, and what the row lacks to 1, both at least 0 and computed in float64."""
+    exact = cells.detach().cpu().double()
+    return torch.special.entr(exact).sum(-1).clamp_min(0).numpy(), (1 - exact.sum(-1)).clamp_min(0).numpy()
 
 
 def _starts(length: int, bins: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -197,11 +198,16 @@ def attention(
 ) -> Float[Tensor, "*head row column"]:
     """Softmax over the keys ``columns`` (default all) of the score ``score`` for the queries ``rows`` (default all).
 
+    Of all keys, those that no row may see because they come after the last one are 0 without being computed.
+
     Each row sums to 1, or to less where the model's own dot product has a sink: what the sink takes is attention that
     goes nowhere. Memory O(rows L r); ask for one head (``Factors.select``), and for a part of the rows when L is large.
     Raises ``KeyError`` for a score that is not in ``SCORES``.
     """
-    rows, columns = rows or slice(0, f.q.shape[-2]), columns or slice(0, f.k.shape[-2])
+    rows, keys = rows or slice(0, f.q.shape[-2]), f.k.shape[-2]
+    if columns is None and f.causal and rows.stop < keys:
+        return F.pad(attention(f, score, rows, slice(0, rows.stop)), (0, keys - rows.stop))
+    columns = columns or slice(0, keys)
     logits = SCORES[score].function(f, rows, columns)
     extra = bias(f, rows, columns)
     logits = logits if extra is None else logits + extra

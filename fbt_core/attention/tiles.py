@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
 
-from fbt_core.attention.matching import matched, tempered
-from fbt_core.attention.pooling import TILE
-from fbt_core.attention.scores import Factors, allowed, attention
+from fbt_core.attention.matching import tempered
+from fbt_core.attention.pooling import TILE, largest, row_sums
+from fbt_core.attention.views import at_entropy
 from fbt_core.trace import LayerTrace, Trace
 
 Rows = Callable[[slice], Float[np.ndarray, "row column"]]
@@ -49,8 +48,8 @@ def multipliers(
 ) -> Float[np.ndarray, " head"]:
     """By what each head's logits of ``score`` are multiplied to have the mean row entropy of ``match``; NaN where none
     does. One number for ``view`` "head", else one a head. Raises ``ValueError`` where that cannot be done."""
-    factors = _at_alpha(trace.layers[layer].given, alpha)
-    return matched(factors.select(head) if view == "head" else factors, score, match)[1].cpu().numpy()
+    block = trace.layers[layer]
+    return at_entropy(block.select(head) if view == "head" else block, score, match, alpha)[1].cpu().numpy()
 
 
 def rows_of(
@@ -69,7 +68,7 @@ def rows_of(
         raise ValueError(missing)
     block = block.select(head) if view == "head" else block
     if block.factors is not None:
-        factors = _at_alpha(block.factors, alpha)
+        factors = block.factors if alpha is None else block.factors.with_alpha(alpha)
         if multiplied is not None:
             factors = tempered(factors, score, torch.from_numpy(multiplied).nan_to_num(1.0).to(factors.q.device))
         block = replace(block, factors=factors)
@@ -79,31 +78,10 @@ def rows_of(
 def _mean_rows(block: LayerTrace, score: str, rows: slice) -> Float[np.ndarray, "row column"]:
     """The mean over the block's heads, one head in memory at a time."""
     with torch.no_grad():
-        total = _head_rows(block, 0, score, rows).clone()
+        total = block.attention(0, score, rows).clone()
         for head in range(1, block.heads):
-            total += _head_rows(block, head, score, rows)
+            total += block.attention(head, score, rows)
         return (total / block.heads).detach().float().cpu().numpy()
-
-
-def _head_rows(block: LayerTrace, head: int, score: str, rows: slice) -> Float[Tensor, "row column"]:
-    """Some rows of a head; of a causal one nothing right of the last row's diagonal is computed."""
-    factors = block.factors
-    if factors is None or not factors.causal or factors.q.shape[-2] != factors.k.shape[-2]:
-        return block.attention(head, score, rows)
-    seen = attention(factors.select(head), score, rows, slice(0, rows.stop))[0]
-    return torch.nn.functional.pad(seen, (0, factors.k.shape[-2] - rows.stop))
-
-
-def _at_alpha(factors: Factors, alpha: float | None) -> Factors:
-    return factors if alpha is None else factors.with_alpha(alpha)
-
-
-def hidden_rows(trace: Trace, layer: int, head: int, rows: slice) -> Bool[np.ndarray, "row column"] | None:
-    """Where the layer's mask lets no attention be, for some queries; None without a mask."""
-    factors = trace.layers[layer].factors
-    if factors is None or factors.mask is None:
-        return None
-    return ~allowed(factors.select(head), rows).cpu().numpy()
 
 
 def pool_pair(
@@ -124,7 +102,8 @@ def pool_pair(
         if causal:  # what lies right of these rows' diagonal needs no look
             a, b, seen = (cells[:, : rows.stop] for cells in (a, b, seen))
         bins.append([_widened(cells, across) for cells in _bins(a, b, seen, factor)])
-        told.append([*map(_entropy, (a, b)), *map(_lost, (a, b))])
+        sums = [row_sums(torch.from_numpy(cells)) for cells in (a, b)]
+        told.append([sum_ for both in zip(*sums, strict=True) for sum_ in both])  # two entropies, two lost shares
         told[-1].append(np.array([np.count_nonzero(~np.isfinite(cells[seen])) for cells in (a, b)]))
     cells = [np.concatenate(parts) for parts in zip(*bins, strict=True)]
     *rows_told, broken = (np.concatenate(parts) for parts in zip(*told, strict=True))
@@ -181,25 +160,12 @@ def _widened(bins: np.ndarray, across: int) -> np.ndarray:
     return np.pad(bins, ((0, 0), (0, across - bins.shape[1])))
 
 
-def _lost(cells: np.ndarray) -> np.ndarray:
-    return np.maximum(0, 1 - cells.sum(-1, dtype=np.float64))
-
-
-def _entropy(cells: np.ndarray) -> np.ndarray:
-    exact = cells.astype(np.float64)
-    return np.maximum(0, -np.where(exact > 0, exact * np.log(np.where(exact > 0, exact, 1)), exact * 0).sum(-1))
-
-
 def pool(
     cells: Float[np.ndarray, "row column"], seen: Bool[np.ndarray, "row column"], factor: int, magnitude: bool = False
 ) -> Float[np.ndarray, "bin across"]:
     """Bins of ``factor`` by ``factor`` cells: the largest, or the signed one of largest ``magnitude``, over ``seen``
     cells; 0 where none is, NaN where one is not finite."""
-    values = np.where(np.isfinite(cells), cells, np.float32(np.nan))
-    high = _reduced(np.maximum, np.where(seen, values, -np.inf), factor)
-    if magnitude:
-        low = _reduced(np.minimum, np.where(seen, values, np.inf), factor)
-        high = np.where(np.isfinite(low) & (-low > high), low, high)
+    high = largest(cells, seen, lambda operation, values: _reduced(operation, values, factor), magnitude)
     return np.where(np.isneginf(high), 0, high).astype(np.float32)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fbt_core.attention.decompose import TERMS, score_terms
 from fbt_core.attention.matching import matched
-from fbt_core.attention.pooling import head_map, max_pool, mean_over_heads, rollout
+from fbt_core.attention.pooling import head_map, max_pool, mean_over_heads, rollout, row_sums
 from fbt_core.attention.scores import allowed
 from fbt_core.trace import LayerTrace, Trace
 
@@ -55,21 +55,27 @@ def one_map(
         cells = mean_over_heads(block, score, alpha)
     else:
         cells = head_map(block, head, score, alpha)
-    exact = cells.detach().cpu().double()
-    entropy = torch.special.entr(exact).sum(-1).clamp_min(0)
-    lost = (1 - exact.sum(-1)).clamp_min(0)
     hidden = hidden_cells(trace, layer, 0 if view != "head" else own) if view != "rollout" else None
-    return ShownMap(_to_numpy(cells), entropy.numpy(), lost.numpy(), hidden, multipliers)
+    return ShownMap(_to_numpy(cells), *row_sums(cells), hidden, multipliers)
 
 
 def hidden_cells(trace: Trace, layer: int, head: int = 0) -> Bool[np.ndarray, "row column"] | None:
     """Where a layer's mask lets no attention be, such as outside a window; None where it hides the future at most."""
+    hidden = hidden_rows(trace, layer, head)
+    if hidden is None:
+        return None
+    future = np.triu(np.ones_like(hidden), 1) if is_causal(trace, layer) else np.zeros_like(hidden)
+    return hidden if (hidden & ~future).any() else None
+
+
+def hidden_rows(
+    trace: Trace, layer: int, head: int, rows: slice | None = None
+) -> Bool[np.ndarray, "row column"] | None:
+    """Where the layer's mask lets no attention be, for some queries (default all); None without a mask."""
     factors = trace.layers[layer].factors
     if factors is None or factors.mask is None:
         return None
-    hidden = ~allowed(factors.select(head)).cpu().numpy()
-    future = np.triu(np.ones_like(hidden), 1) if is_causal(trace, layer) else np.zeros_like(hidden)
-    return hidden if (hidden & ~future).any() else None
+    return ~allowed(factors.select(head), rows).cpu().numpy()
 
 
 def at_entropy(
