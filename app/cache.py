@@ -287,30 +287,28 @@ def geometry(request: Request, name: str, **options: Hashable) -> Reading:
     return _reading(request, "model", name, _sorted(options), compute)
 
 
-def _keep(
-    of: Hashable, function: Callable[..., Any], options: dict[str, Hashable], given: Callable[[], tuple[Any, ...]]
-) -> Any:
-    """``function(*given(), **options)``, kept by what it is of, its name and its options. The result is not written."""
-    return kept(COMPUTING, _key(of, function, options), lambda: function(*given(), **options))
-
-
 def _key(of: Hashable, function: Callable[..., Any], options: dict[str, Hashable]) -> Hashable:
+    """An answer is kept by what it is of, the function's name and its options."""
     return of, f"{function.__module__}.{function.__qualname__}", _sorted(options)
 
 
 def of_weights(reference: str, function: Callable[..., Any], **options: Hashable) -> Any:
     """``function(checkpoint, **options)``, kept, for what needs no forward pass."""
-    return _keep(reference, function, options, lambda: (checkpoint(reference),))
+    return kept(COMPUTING, _key(reference, function, options), lambda: function(checkpoint(reference), **options))
 
 
 def derived(request: Request, function: Callable[..., Any], **options: Hashable) -> Any:
     """``function(trace, **options)``, kept, for what is no measure: maps, glyphs."""
-    return _keep(request, function, options, lambda: (trace(request),))
+    return kept(COMPUTING, _key(request, function, options), lambda: function(trace(request), **options))
 
 
 def of_model(request: Request, function: Callable[..., Any], **options: Hashable) -> Any:
     """``function(model, trace, **options)``, kept, for what the trace alone does not tell: geodesics, transport."""
-    return _keep(request, function, options, lambda: (model(request.reference, request.device), trace(request)))
+
+    def compute() -> Any:
+        return function(model(request.reference, request.device), trace(request), **options)
+
+    return kept(COMPUTING, _key(request, function, options), compute)
 
 
 def watched(of: Hashable, function: Callable[..., Any], watch: Watch | None = None, **options: Hashable) -> Any:

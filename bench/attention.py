@@ -44,19 +44,19 @@ SHORT = 1024
 Row = dict[str, str | float | bool | list[float]]
 
 
-def inputs(length: int, rank: int, causal: bool, numbers: str, device: str) -> Factors:
-    """Random factors of one sequence, E||U_t||_F^2 = 4 as in a trained model; rank 0 stands for the dictionary."""
+def inputs(length: int, rank: int, causal: bool, numbers: str, device: str, batch: int = 1) -> Factors:
+    """Random factors, E||U_t||_F^2 = 4 as in a trained model; rank 0 stands for the dictionary."""
     generator = torch.Generator().manual_seed(length)
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator).to(device)
 
-    q, k, v = (normal(1, HEADS, length, DIM) for _ in range(3))
+    q, k, v = (normal(batch, HEADS, length, DIM) for _ in range(3))
     if rank == 0:
-        weights = normal(1, HEADS, length, ATOMS).square() * 4 / ATOMS
+        weights = normal(batch, HEADS, length, ATOMS).square() * 4 / ATOMS
         parts = [normal(HEADS, DIM, ATOMS) / math.sqrt(DIM), weights]
     else:
-        parts = [normal(1, HEADS, length, DIM, rank) * math.sqrt(4 / (DIM * rank))]
+        parts = [normal(batch, HEADS, length, DIM, rank) * math.sqrt(4 / (DIM * rank))]
     q, k, v, *parts = (x.to(NUMBERS[numbers]).requires_grad_() for x in (q, k, v, *parts))
     metric = LowRankMetric(*parts) if rank else DictionaryMetric.of(*parts)
     tau = torch.full((HEADS,), 2 * math.sqrt(DIM)).to(q)

@@ -2,13 +2,13 @@
 
 Both read the same q, k, v in bfloat16 and are timed in turn, forward alone and with the backward pass. Each ratio
 stands beside the floor that products set: no kernel that makes every logit from its 1 + r products can be below it.
-Where there is no GPU, or the kernel does not pass its trial there, it says so and ends with code 2.
+Backward the kernel makes each tile twice, to do without atomics: both passes ask for (9 + 10 r)/7. Where there is no
+GPU, or the kernel does not pass its trial there, it says so and ends with code 2.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bench import laps
+from bench.attention import DIM, HEADS, floor, inputs
 from fbt_core.attention.gpu import on_gpu
 from fbt_core.attention.scores import Factors
-from fbt_core.geometry.metric import LowRankMetric
 
-HEADS, DIM, BATCH = 8, 64, 4
+BATCH = 4
 
 
 @dataclass(frozen=True)
@@ -40,28 +40,6 @@ class Row:
     floor: float
     extra_bytes: int  # peak above the inputs, the output and, with ``backward``, the gradients included
     flash_bytes: int
-
-
-def floor(rank: int, backward: bool) -> float:
-    """Products of d numbers a pair, over those of standard attention: 2 (1 + r) of 2, and 7 + 8 r of 7 in all.
-
-    Backward the kernel makes each tile twice, to do without atomics: 9 + 10 r of 7 is what it asks for itself.
-    """
-    return (7 + 8 * rank) / 7 if backward else 1.0 + rank
-
-
-def inputs(length: int, rank: int, causal: bool) -> Factors:
-    """Random factors of ``BATCH`` sequences in bfloat16, E||U_t||_F^2 = 4 as in a trained model."""
-    random = torch.Generator("cuda").manual_seed(length)
-
-    def normal(*more: int, scale: float = 1.0) -> Tensor:
-        numbers = torch.randn(BATCH, HEADS, length, *more, generator=random, device="cuda") * scale
-        return numbers.to(torch.bfloat16).requires_grad_()
-
-    q, k, v = normal(DIM), normal(DIM), normal(DIM)
-    metric = LowRankMetric(normal(DIM, rank, scale=math.sqrt(4 / (DIM * rank))))
-    tau = torch.full((HEADS,), 2 * math.sqrt(DIM), device="cuda")
-    return Factors(q, k, v, metric, tau, 0.05 * metric.trace.detach(), alpha=1.0, causal=causal)
 
 
 def flash(f: Factors) -> Tensor:
@@ -92,7 +70,7 @@ def way(attend: Callable[[Factors], Tensor], f: Factors, read: list[Tensor], bac
 
 def measure(length: int, rank: int, causal: bool, backward: bool, rounds: int) -> Row:
     """Both in turn, after a call that compiles."""
-    f = inputs(length, rank, causal)
+    f = inputs(length, rank, causal, "bfloat16", "cuda", BATCH)
     tokens = [f.q, f.k, f.v]
     ways = {"exact": way(exact, f, [*tokens, f.U], backward), "flash": way(flash, f, tokens, backward)}
     found = laps.in_turn(ways, rounds, warm_up=3, device="cuda")

@@ -12,7 +12,6 @@ Needs the development requirements.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -89,15 +88,8 @@ def app(scratch: Path) -> Iterator[str]:
     assets = scratch / "assets"
     shutil.copytree(ROOT / "assets", assets)
     stretched(assets / "long.safetensors")
-    before = os.environ.get("FIBERSCOPE_ASSETS")
-    os.environ["FIBERSCOPE_ASSETS"] = str(assets)
-    try:
-        with running(ROOT, scratch) as server:
-            yield server.address
-    finally:
-        os.environ.pop("FIBERSCOPE_ASSETS")
-        if before is not None:
-            os.environ["FIBERSCOPE_ASSETS"] = before
+    with running(ROOT, scratch, FIBERSCOPE_ASSETS=str(assets)) as server:
+        yield server.address
 
 
 def moved(label: str) -> Callable[[Page], None]:

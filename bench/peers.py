@@ -12,7 +12,6 @@ that passes a limit is not tried at greater lengths. Needs the development requi
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
@@ -69,20 +68,6 @@ def untrained(path: Path) -> None:
         for name, tensor in FiberBundleTransformer(config).state_dict().items()
     }
     save(path, config, tensors, bundled.tokenizer, {"note": "untrained"})
-
-
-@contextmanager
-def app(assets: Path, scratch: Path) -> Iterator[str]:
-    """A server of ours that offers the checkpoints of a folder; its address."""
-    before = os.environ.get("FIBERSCOPE_ASSETS")
-    os.environ["FIBERSCOPE_ASSETS"] = str(assets)
-    try:
-        with running(ROOT, scratch) as server:
-            yield server.address
-    finally:
-        os.environ.pop("FIBERSCOPE_ASSETS")
-        if before is not None:
-            os.environ["FIBERSCOPE_ASSETS"] = before
 
 
 def attention_of(checkpoint: Checkpoint, text: str) -> tuple[list[torch.Tensor], list[str]]:
@@ -196,8 +181,9 @@ def bench(limits: Limits) -> Iterator[Bench]:
         def opened(address: str, drawn: str) -> Cost:
             return cost_of(playwright.chromium, executable, address, drawn, limits)
 
-        with peer_pages.served(site) as address, app(assets, folder) as ours:
-            yield Bench(opened, assets, site, address, ours, dropped)
+        offered = running(ROOT, folder, FIBERSCOPE_ASSETS=str(assets))
+        with peer_pages.served(site) as address, offered as ours:
+            yield Bench(opened, assets, site, address, ours.address, dropped)
 
 
 def main(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import statistics
 import tempfile
@@ -46,7 +45,6 @@ def main(
     json_: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """Print answer times of many sessions as ratios to one alone, and the server's memory. Ends 1 when two mix."""
-    os.environ["FIBERSCOPE_GRACE"] = str(GRACE)
     alone, shown, _ = measured(1, sessions)
     together, seen, memory = measured(sessions, sessions)
     mixed = [key for key, text in shown.items() if seen[key] != text]
@@ -79,7 +77,7 @@ def measured(at_once: int, sessions: int) -> tuple[dict[Key, float], dict[Key, s
     with tempfile.TemporaryDirectory() as scratch:
         with sync_playwright() as playwright:
             executable = obtain(playwright, Path(scratch) / "install.log")
-        with running(ROOT, Path(scratch)) as server:
+        with running(ROOT, Path(scratch), FIBERSCOPE_GRACE=str(GRACE)) as server:
             return asyncio.run(_measured(server, executable, at_once, sessions))
 
 

@@ -32,15 +32,17 @@ class Server:
 
 
 @contextmanager
-def running(root: Path, scratch: Path) -> Iterator[Server]:
-    """Start the app, wait until it is healthy, and end it. What it stores goes below ``scratch``."""
+def running(root: Path, scratch: Path, **settings: str) -> Iterator[Server]:
+    """Start the app, wait until it is healthy, and end it. What it stores goes below ``scratch``; ``settings`` are
+    variables of its environment."""
     port = _free_port()
     log = scratch / "server.log"
     command = [
         sys.executable, "-m", "streamlit", "run", "streamlit_app.py", f"--server.port={port}",
         "--server.address=127.0.0.1", "--server.headless=true", "--browser.gatherUsageStats=false",
     ]  # fmt: skip
-    environment = os.environ | {"TMPDIR": str(scratch), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    own = {"TMPDIR": str(scratch), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    environment = os.environ | own | settings
     started = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(

@@ -34,10 +34,8 @@ def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     )  # fmt: skip
     tensors = FiberBundleTransformer(config).state_dict()
     save(scratch / "assets" / "riemannian.safetensors", config, tensors, bundled.tokenizer, {})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FIBERSCOPE_ASSETS", str(scratch / "assets"))
-        with running(root, scratch) as server:
-            yield server.address
+    with running(root, scratch, FIBERSCOPE_ASSETS=str(scratch / "assets")) as server:
+        yield server.address
 
 
 @pytest.fixture

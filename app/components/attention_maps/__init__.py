@@ -81,9 +81,8 @@ def pack(maps: MapPanels) -> bytes:
     several = (maps.left, maps.right, *([maps.difference] if maps.pooled else []))
     peaks, body, steps = compressed(several, sent, maps.hidden)
     words = _header(maps, peaks, body) | {"steps": steps}
-    header = json.dumps(words, separators=(",", ":")).encode()
     exact = b"" if maps.selected is None else pack_row(_selected(maps, maps.selected))
-    return struct.pack("<I", len(header)) + header + exact + body
+    return _message(words, exact + body)
 
 
 def pack_part(part: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], factor: int) -> bytes:
@@ -91,6 +90,11 @@ def pack_part(part: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], facto
     *cells, masked = part
     peaks, body, steps = compressed(cells if factor > 1 else cells[:2], np.ones_like(masked), masked)
     words = {"peaks": peaks, "steps": steps, "rows": masked.shape[0], "columns": masked.shape[1]}
+    return _message(words, body)
+
+
+def _message(words: dict[str, Any], body: bytes) -> bytes:
+    """Four bytes of length, the header's JSON, the rest."""
     header = json.dumps(words, separators=(",", ":")).encode()
     return struct.pack("<I", len(header)) + header + body
 
