@@ -86,10 +86,10 @@ def way(f: Factors, name: str, backward: bool) -> Callable[[], object]:
     return both if backward else forward
 
 
-def floor(rank: int, backward: bool) -> float:
-    """The ratio of products: docs/mathematics.md."""
+def floor(rank: int, backward: bool, numbers: str = "float32") -> float:
+    """The ratio of products: docs/mathematics.md. In half precision a dictionary's features are the wider ones."""
     if rank == 0:
-        width = DIM + 3 * ATOMS
+        width = DIM + (4 if NUMBERS[numbers].itemsize < 4 else 3) * ATOMS
         return (4 * width + 3 * DIM) / (7 * DIM) if backward else (width + DIM) / (2 * DIM)
     return (7 + 8 * rank) / 7 if backward else 1.0 + rank
 
@@ -109,8 +109,8 @@ def measure(length: int, causal: bool, numbers: str, device: str, rounds: int) -
             aim = AIM * (1 + rank) if rank else 3.0
             rows.append(
                 {"L": length, "causal": causal, "metric": f"r = {rank}" if rank else f"m = {ATOMS}", "pass": title,
-                 "ratios": ratio(laps, str(rank), "sdpa"), "floor": floor(rank, title != "forward"), "aim": aim,
-                 "sdpa_ms": 1e3 * statistics.median(laps["sdpa"])}
+                 "ratios": ratio(laps, str(rank), "sdpa"), "floor": floor(rank, title != "forward", numbers),
+                 "aim": aim, "sdpa_ms": 1e3 * statistics.median(laps["sdpa"])}
             )  # fmt: skip
     return rows
 

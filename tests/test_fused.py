@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fbt_core import attention as attentions
 from fbt_core.attention import attend, fused
+from fbt_core.attention.factored import parts
 from fbt_core.attention.fused import build, function
 from fbt_core.attention.scores import Factors
 from fbt_core.geometry.metric import DictionaryMetric, LowRankMetric
@@ -107,13 +108,35 @@ def _close(found: Tensor, expected: Tensor, tolerance: float, name: str) -> None
     )
 
 
-@pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("case", CASES)
-def test_half_precision_products_lose_no_more_than_the_rounding_of_the_weights(case: str) -> None:
+@pytest.fixture
+def matrix_unit(compiled: None) -> None:
+    if not function.matrix_unit():
+        pytest.skip("no matrix unit for bfloat16")
+
+
+def halves(case: str) -> tuple[list[Tensor], Tensor | None, bool]:
     given, slopes, causal = inputs(case, torch.float32)
-    given = [*(t.detach().bfloat16().float() for t in given[:4]), *(t.detach() for t in given[4:])]
-    expected = dense(*(t.double() for t in given), None if slopes is None else slopes.double(), causal)
-    _close(function.attend(*given, slopes, causal, half=True), expected, 2**-9, "output")
+    pairs = zip(NAMES, given, strict=True)
+    made = [
+        (t.detach().bfloat16() if name in ("q", "k", "v", "U") else t.detach()).requires_grad_() for name, t in pairs
+    ]
+    return made, slopes, causal
+
+
+@pytest.mark.usefixtures("matrix_unit")
+@pytest.mark.parametrize("case", CASES)
+def test_half_precision_loses_no_more_than_the_rounding_of_weights_and_results(case: str) -> None:
+    given, slopes, causal = halves(case)
+    wide = [t.detach().double().requires_grad_() for t in given]
+    found = function.attend(*given, slopes, causal)
+    expected = dense(*wide, None if slopes is None else slopes.double(), causal)
+    _close(found, expected, 2**-8, "output")
+    pull = torch.randn(expected.shape, generator=torch.Generator().manual_seed(0)).bfloat16()
+    of_found = torch.autograd.grad(found, given, pull)
+    of_dense = torch.autograd.grad(expected, wide, pull.double(), allow_unused=True)
+    for name, mine, theirs in zip(NAMES, of_found, of_dense, strict=True):
+        bound = 2**-5 if name in ("dot", "square") else 2**-6.5  # the two are small sums over all pairs
+        _close(mine, torch.zeros_like(mine).double() if theirs is None else theirs, bound, name)
 
 
 @pytest.mark.usefixtures("compiled")
@@ -127,18 +150,36 @@ def test_without_a_metric_it_is_torchs_own_attention(causal: bool) -> None:
 
 
 @pytest.mark.usefixtures("compiled")
-def test_the_same_bits_whatever_the_number_of_threads() -> None:
-    given, slopes, causal = inputs("more than one chunk", torch.float32)
+@pytest.mark.parametrize("half", [False, True])
+def test_the_same_bits_whatever_the_number_of_threads(half: bool) -> None:
+    if half and not function.matrix_unit():
+        pytest.skip("no matrix unit for bfloat16")
+    case = "more than one chunk"
+    given, slopes, causal = halves(case) if half else inputs(case, torch.float32)
     before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
             out = function.attend(*given, slopes, causal)
-            results.append((out, *torch.autograd.grad(out.square().sum(), given)))
+            results.append((out, *torch.autograd.grad(out.float().square().sum(), given)))
     finally:
         torch.set_num_threads(before)
     for other in results[1:]:
         assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("names", [("dot",), NAMES])
+def test_gradients_of_gradients_are_those_of_dense_metrics(names: tuple[str, ...]) -> None:
+    given, slopes, causal = inputs("less than a block", torch.float64)
+    made = {name: t.detach() for name, t in zip(NAMES, given, strict=True)}
+    made["U"] = made["U"].mT.contiguous().mT  # strided: what is read is a copy
+    asked, second = [made[name].requires_grad_() for name in names], []
+    for way in (function.attend, dense):
+        first = torch.autograd.grad(way(*made.values(), slopes, causal).square().sum(), asked, create_graph=True)
+        second.append(torch.autograd.grad(sum(g.square().sum() for g in first), asked))
+    for name, mine, theirs in zip(names, *second, strict=True):
+        _close(mine, theirs, 1e-9, name)
 
 
 @pytest.mark.usefixtures("compiled")
@@ -203,9 +244,41 @@ def test_a_dictionary_in_bfloat16_may_have_its_temperature_in_float32(
     _close(found, expected, 2**-6, "output")  # its features are rounded too
 
 
+@pytest.mark.usefixtures("matrix_unit")
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.parametrize("atoms", [16, 32])
+def test_features_in_one_pass_give_the_score(alpha: float, atoms: int) -> None:
+    generator = torch.Generator().manual_seed(atoms)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).bfloat16()
+
+    q, k, v = normal(2, 3, 77, 32) + 1, normal(2, 3, 77, 32) + 1, normal(2, 3, 77, 32)
+    metric = DictionaryMetric.of(normal(3, 32, atoms) / 4, normal(2, 3, 77, atoms).square() / 4)
+    given = q, k, metric.weights, metric.atoms
+    f = Factors(q, k, v, metric, torch.tensor([6.0, 8.0, 9.0]), normal(2, 3, 77).square(), alpha, causal=False)
+    wide = DictionaryMetric.of(metric.atoms.double(), metric.weights.double())
+    exact = replace(f, q=q.double(), k=k.double(), metric=wide, tau=f.tau.double(), omega=f.omega.double())
+    expected = attentions.scores.SCORES["blended"].function(exact, slice(0, 77), slice(0, 77))
+    one, two, column, along = (x.double() for x in parts(f, compiled=True))
+    gap = along[:, None, None] * (one @ two.mT) + column.unsqueeze(-2) - expected
+    bound = 2**-7 * float(expected.abs().max())  # features are rounded
+    torch.testing.assert_close(gap, gap[..., :1].expand_as(gap), rtol=0, atol=bound)
+    leaves = [t.detach().requires_grad_() for t in given]
+    rest = torch.rand(2, 3, generator=generator).unbind()
+    pulls = normal(2, 3, 77, 32 + 4 * atoms), normal(2, 3, 77, 32 + 4 * atoms), normal(2, 3, 77).float()
+    mine, theirs = (
+        torch.autograd.grad(way(*leaves, *rest, alpha == 1), leaves, pulls)
+        for way in (fused.compiled_features, fused.dictionary_features)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.parametrize("unit", [True, False])
 @pytest.mark.usefixtures("compiled", "always")
-def test_bfloat16_is_as_near_as_its_own_rounding(alpha: float) -> None:
+def test_bfloat16_is_as_near_as_its_own_rounding(unit: bool, alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "matrix_unit", lambda: unit and function.matrix_unit())
     f = factors(torch.bfloat16, alpha=alpha)
     given = [t.requires_grad_() for t in (f.q, f.k, f.v, f.U)]
     wide = [t.detach().double().requires_grad_() for t in given]

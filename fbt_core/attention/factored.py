@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fbt_core.attention import fused
 from fbt_core.attention.scores import Factors, bias
-from fbt_core.geometry.matrix_function import factorable
 from fbt_core.geometry.metric import DictionaryMetric
 
 WORST_ATOM_CONDITION = 1e3
@@ -25,13 +24,13 @@ def dictionary_attention(f: Factors) -> Float[Tensor, "*head token dim"]:
     """Exact attention by the Riemannian score blended with weight ``f.alpha``, for dictionary metrics or none at all.
 
     Raises ``ValueError`` when the metrics are not a dictionary. Cost over standard attention, in matrix products:
-    (2 d + 3 m) / (2 d) with the compact features on the compiled kernel; (d + 3 m + 1) / d on torch's, which want V as
-    wide as the features.
+    (2 d + 3 m) / (2 d) with the compact features on the compiled kernel, (2 d + 4 m) / (2 d) in half precision;
+    (d + 3 m + 1) / d on torch's, which want V as wide as the features.
     """
     if f.metric.rank and not isinstance(f.metric, DictionaryMetric):
         raise ValueError(f"got metrics of rank {f.metric.rank} of their own, expected a DictionaryMetric or rank 0")
     if fused.serves(f, rank=0):
-        return fused.products(f, *parts(f))
+        return fused.products(f, *parts(f, compiled=True))
     queries, keys = features(f)
     width, dim = queries.shape[-1], f.v.shape[-1]
     values = F.pad(f.v, (0, width - dim))  # unequal widths would fall off the fast path
@@ -56,56 +55,51 @@ def _fused(f: Factors, q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> 
 def features(f: Factors) -> tuple[Float[Tensor, "*head token feature"], Float[Tensor, "*head token feature"]]:
     """(F, H) with F_i . H_j = s_ij up to a term of the row, s the score of ``dictionary_attention``.
 
-    Width d + 1 without atoms, d + 3 m + 1 (compact) when B has full column rank, d + 4 m + 1 otherwise.
+    Width d + 1 without atoms, d + 3 m + 1 (compact) when B has full column rank, d + 4 m + 1 otherwise and in half
+    precision: there B's inverse would cost digits, and more time than the wider product.
     """
-    queries, keys, column = parts(f)
-    column = column.unsqueeze(-1)
+    queries, keys, column, along = parts(f)
+    queries, column = along.to(queries)[:, None, None] * queries, column.unsqueeze(-1)
     return torch.cat([queries, torch.ones_like(queries[..., :1])], -1), torch.cat([keys, column.to(keys)], -1)
 
 
-def parts(f: Factors) -> tuple[Tensor, Tensor, Tensor]:
-    """The features but the last of each side, which are 1 and what depends on the key alone: (\\*head, token)."""
-    q, k = (f.q, f.k) if f.alpha < 1 else _centred(f.q, f.k)  # a common shift changes no distance, and saves digits
-    scale = f.alpha / f.tau[:, None, None]
-    along = (2 * scale + (1 - f.alpha) * f.dot_scale.to(scale)).to(q)  # what multiplies q . k
-    wide = torch.promote_types(k.dtype, torch.float32)  # the column is the one part that need not be in half precision
-    column = -scale.to(wide) * k.to(wide).square().sum(-1, keepdim=True) - f.alpha * f.omega.to(wide).unsqueeze(-1)
-    if not isinstance(f.metric, DictionaryMetric):
-        return along * q, k, column.squeeze(-1)
-    w, atoms = f.metric.weights, f.metric.atoms
-    a = q @ atoms  # B^T q
-    rest, inverse = _split(atoms)
-    first, on_b = (q @ (torch.cat([rest, inverse], -1) * along)).split([rest.shape[-1], a.shape[-1]], -1)
-    last, b = (k @ torch.cat([rest, atoms], -1)).split([rest.shape[-1], a.shape[-1]], -1)
-    wb, half = w * b, -scale / 2
-    column = column + half.to(wide) * (wb * b).sum(-1, keepdim=True, dtype=wide)
-    scaled, half = a * scale.to(q), half.to(q)
-    query = [first, torch.addcmul(on_b, w, scaled), scaled, w * half, a.square() * half]
-    return torch.cat(query, -1), torch.cat([last, b, wb, b.square(), w], -1), column.squeeze(-1)
+def parts(f: Factors, compiled: bool = False) -> tuple[Tensor, Tensor, Tensor, Float[Tensor, " head"]]:
+    """The features but the last of each side, (\\*head, token, f); what depends on the key alone; what scales products.
+
+    s_ij = along queries_i . keys_j + column_j, up to a term of the row. The last two are in float32 at least.
+    ``compiled`` lets the kernel make them where it can.
+    """
+    wide = torch.promote_types(f.k.dtype, torch.float32)
+    tau = f.tau.to(wide)
+    along, share = 2 * f.alpha / tau + (1 - f.alpha) * f.dot_scale.to(wide).flatten(), f.alpha / tau
+    omega, centred = f.alpha * f.omega.to(wide), f.alpha == 1  # a shift changes no distance, but a dot product
+    metric = f.metric if isinstance(f.metric, DictionaryMetric) else None
+    if metric is None:
+        q, k = fused.about_keys_mean(f.q, f.k) if centred else (f.q, f.k)
+        return q, k, -share[:, None] * fused.norms(k, wide) - omega, along
+    atoms = metric.atoms * (f.alpha**0.5 * (tau * along).rsqrt())[:, None, None]
+    make = fused.compiled_features if compiled else fused.dictionary_features
+    bases = None if f.k.dtype.itemsize < wide.itemsize else _bases(atoms)
+    queries, keys, column = make(f.q, f.k, metric.weights, atoms, along, share, centred, bases)
+    return queries, keys, column - omega, along
 
 
-def _centred(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    centre = k.mean(-2, keepdim=True).detach()
-    return q - centre, k - centre
-
-
-def _split(atoms: Float[Tensor, "head dim atom"]) -> tuple[Tensor, Tensor]:
+def _bases(atoms: Float[Tensor, "head dim atom"]) -> tuple[Tensor, Tensor] | None:
     """(rest, inverse) with x . y = (rest^T x) . (rest^T y) + (inverse^T x) . (B^T y) for all x, y.
 
-    An orthonormal basis of the complement of span B (head, d, d - m), and B (B^T B)^{-1} (head, d, m); where B has not
-    full column rank the identity and 0, which is right for any B, and wider. B is completed to a square matrix by fixed
-    columns first, because torch differentiates only a square or reduced QR.
+    An orthonormal basis of the complement of span B (head, d, d - m), and B (B^T B)^{-1} (head, d, m); ``None`` where B
+    has not full column rank. B is completed to a square matrix by fixed columns first, because torch differentiates
+    only a square or reduced QR.
     """
-    heads, dim, count = atoms.shape
-    whole = torch.eye(dim, dtype=atoms.dtype, device=atoms.device).expand(heads, dim, dim), torch.zeros_like(atoms)
+    _, dim, count = atoms.shape
     if count > dim:
-        return whole
+        return None
     generator = torch.Generator().manual_seed(0)
     fill = torch.randn(dim, dim - count, generator=generator, dtype=torch.float64).to(atoms)
-    q, r = torch.linalg.qr(factorable(torch.cat([atoms, fill.expand(heads, -1, -1)], -1)))
+    fill = fill * atoms.detach().norm(dim=(-2, -1), keepdim=True) / (dim * count) ** 0.5  # of the size of the atoms
+    q, r = torch.linalg.qr(torch.cat([atoms, fill], -1))
     diagonal = r.detach().diagonal(dim1=-2, dim2=-1).abs()
     if not (diagonal.amax() < WORST_ATOM_CONDITION * diagonal.amin()):
-        return whole
+        return None
     triangle = r[:, :count, :count]
-    inverse = torch.linalg.solve_triangular(triangle, q[..., :count].mT, upper=True).mT
-    return q[..., count:].to(atoms), inverse.to(atoms)
+    return q[..., count:], torch.linalg.solve_triangular(triangle, q[..., :count].mT, upper=True).mT

@@ -8,8 +8,13 @@ from torch import Tensor
 
 from fbt_core.attention.expanded import expanded, plain_autograd
 from fbt_core.attention.fused.build import kernel
-from fbt_core.attention.fused.function import attend
+from fbt_core.attention.fused.features import about_keys_mean, compiled_features, dictionary_features, norms
+from fbt_core.attention.fused.function import attend, matrix_unit
 from fbt_core.attention.scores import Factors
+
+__all__ = [
+    "about_keys_mean", "attention", "compiled_features", "dictionary_features", "norms", "products", "serves",
+]  # fmt: skip
 
 LARGE = 1 << 21
 """Pairs of tokens times 1 + rank from which the kernel is used: less takes torch a few hundredths of a second."""
@@ -32,16 +37,17 @@ def attention(f: Factors, score: str = "blended") -> Float[Tensor, "*head row va
     return _attend(f, e.q, e.k, e.U, e.column, e.dot, e.square)
 
 
-def products(f: Factors, queries: Tensor, keys: Tensor, column: Tensor) -> Float[Tensor, "*head row value"]:
-    """Attention by the score queries_i . keys_j + column_j, to the values and with the slopes of ``f``."""
-    one = torch.ones_like(f.tau)
-    return _attend(f, queries, keys, keys.new_zeros(*keys.shape, 0), column, one, torch.zeros_like(one))
+def products(
+    f: Factors, queries: Tensor, keys: Tensor, column: Tensor, along: Tensor
+) -> Float[Tensor, "*head row value"]:
+    """Attention by the score along queries_i . keys_j + column_j, to the values and with the slopes of ``f``."""
+    return _attend(f, queries, keys, keys.new_zeros(*keys.shape, 0), column, along, torch.zeros_like(along))
 
 
 def _attend(f: Factors, *given: Tensor) -> Tensor:
-    """In float32 at least. What comes as bfloat16 is exact in a matrix unit, whose sums are float32."""
-    number = torch.promote_types(f.q.dtype, torch.float32)
-    q, k, *rest = (x.to(number) for x in given)
-    slopes = None if f.slopes is None else f.slopes.to(number)
-    half = {x.dtype for x in (*given[:3], f.v)} == {torch.bfloat16}
-    return attend(q, k, f.v.to(number), *rest, slopes, f.causal, half).to(f.q.dtype)
+    """In bfloat16 where a matrix unit sums its products in float32, else in float32 at least."""
+    wide = torch.promote_types(f.q.dtype, torch.float32)
+    half = {x.dtype for x in (*given[:3], f.v)} == {torch.bfloat16} and matrix_unit()
+    q, k, v, U = (x if half else x.to(wide) for x in (*given[:2], f.v, given[2]))
+    rest = (None if x is None else x.to(wide) for x in (*given[3:], f.slopes))
+    return attend(q, k, v, U, *rest, f.causal).to(f.q.dtype)

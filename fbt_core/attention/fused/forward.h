@@ -117,32 +117,40 @@ template <class T> void place(T* logits, long row, long key, long width, T slope
 }
 
 // One row of a tile: the logits become weights relative to the row's largest so far, and the output is scaled to that.
-template <class T> INLINE void soften(T* logits, long width, T* out, long value, T& most, T& sum) {
-    Vector<T> high = load(logits);
+// ``sums`` are of the weights, lane by lane.
+template <int TERMS, class T> INLINE void soften(T* logits, long width, T* out, long value, T& most, T* sums) {
+    Vector<T> high = load(logits), sum = load(sums);
     for (long j = LANES<T>; j < width; j += LANES<T>) high = larger<T>(load(logits + j), high);
     const T before = most, now = largest<T>(high) > before ? largest<T>(high) : before;
     const T origin = now == -std::numeric_limits<T>::infinity() ? T(0) : now;
-    Vector<T> sums = {};
-    for (long j = 0; j < width; j += LANES<T>) {
-        const Vector<T> weight = exponential<T>(load(logits + j) - origin);
-        store(logits + j, weight);
-        sums += weight;
-    }
     if (now > before) {
         const T shrink = std::exp(before - origin);
         sum *= shrink;
         for (long c = 0; c < value; c += LANES<T>) store(out + c, shrink * load(out + c));
     }
+    for (long j = 0; j < width; j += LANES<T>) {
+        const Vector<T> weight = exponential<T, TERMS>(load(logits + j) - origin);
+        store(logits + j, weight);
+        sum += weight;
+    }
     most = now;
-    sum += total<T>(sums);
+    store(sums, sum);
+}
+
+// 1 / the sum of one row's weights over all keys, whose logarithm is kept.
+template <class T, class S> T finish_row(const Problem<T, S>& p, long row, T most, const T* sums) {
+    const T sum = total<T>(load(sums));
+    p.lse[row] = most + std::log(sum);
+    return 1 / sum;
 }
 
 template <class T> void attend_chunk(const Problem<T>& p, long b, long begin, long end) {
     Keys<T> keys(p);
-    Room<T> logits(QUERIES * KEYS), most(end - begin), sum(end - begin);
+    Room<T> logits(QUERIES * KEYS), most(end - begin), sums((end - begin) * LANES<T>);
     const T slope = p.slope ? p.slope[b % p.heads] : T(0);
     T* out = p.out + b * p.rows * p.value;
-    for (long i = begin; i < end; ++i) most[i - begin] = -std::numeric_limits<T>::infinity(), sum[i - begin] = 0;
+    for (long i = begin; i < end; ++i) most[i - begin] = -std::numeric_limits<T>::infinity();
+    for (long at = 0; at < (end - begin) * LANES<T>; ++at) sums[at] = 0;
     for (long at = begin * p.value; at < end * p.value; ++at) out[at] = 0;
     for (long key = 0; key < (p.causal && end < p.keys ? end : p.keys); key += KEYS) {
         const long count = p.keys - key < KEYS ? p.keys - key : KEYS;
@@ -157,14 +165,14 @@ template <class T> void attend_chunk(const Problem<T>& p, long b, long begin, lo
                 T* row = logits + r * KEYS;
                 if (hides || slope != 0) place(row, i + r, key, panels * PANEL<T>, slope, hides);
                 const long at = i + r - begin;
-                soften(row, panels * PANEL<T>, out + (i + r) * p.value, p.value, most[at], sum[at]);
+                soften<Kind<T>::TERMS>(row, panels * PANEL<T>, out + (i + r) * p.value, p.value, most[at],
+                                       sums + at * LANES<T>);
             }
             accumulate(out + i * p.value, logits.at, KEYS, 1, p.v + (b * p.keys + key) * p.value, rows, seen, p.value);
         }
     }
     for (long i = begin; i < end; ++i) {
-        p.lse[b * p.rows + i] = most[i - begin] + std::log(sum[i - begin]);
-        const T share = 1 / sum[i - begin];
+        const T share = finish_row(p, b * p.rows + i, most[i - begin], sums + (i - begin) * LANES<T>);
         for (long c = 0; c < p.value; ++c) out[i * p.value + c] *= share;
     }
 }

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fbt_core.attention.fused.build import kernel
 
@@ -22,11 +21,7 @@ TENSORS = (
     "q", "k", "v", "U", "column", "dot", "square", "slope", "u", "w", "out", "lse", "pull", "delta",
     "dq", "dk", "dv", "dU", "dcolumn", "ddot", "dsquare",
 )  # fmt: skip
-SIZES = ("b", "heads", "rows", "keys", "width", "value", "rank", "causal", "threads", "half")
-
-
-HALF_LANES = 32
-"""A matrix unit takes rows of 32 half-precision numbers."""
+SIZES = ("b", "heads", "rows", "keys", "width", "value", "rank", "causal", "threads")
 
 
 class _Problem(ctypes.Structure):
@@ -45,20 +40,24 @@ def attend(
     square: Float[Tensor, " head"],
     slope: Float[Tensor, " head"] | None,
     causal: bool,
-    half: bool = False,
 ) -> Float[Tensor, "*head row value"]:
-    """sum_j softmax_j(logit_ij) v_j, the logit as this module says; float32 or float64, all of one kind.
+    """sum_j softmax_j(logit_ij) v_j, the logit as this module says, in the numbers of q.
 
-    ``half`` says that bfloat16 holds q, k, v and U exactly: the forward products may then go to a matrix unit.
-    Rows and keys are the same tokens unless the rank is 0. Slopes have no gradient. Differentiable once. Memory beside
-    the result: 1 + 2 r numbers a token and, a thread, one block of packed keys; backward, beside the gradients, a
-    head's U and d + r numbers a token, a thread. The same inputs give the same bits with any number of threads.
+    All in float32 or all in float64; or q, k, v and U in bfloat16 and the rest in float32, where ``matrix_unit`` says
+    so. Rows and keys are the same tokens unless the rank is 0. Slopes have no gradient. Gradients of gradients
+    (``create_graph``) are torch's own, of ``dense``. Memory beside the result: 1 + 2 r numbers a token and, a thread,
+    one block of packed keys; backward, beside the gradients, a head's U and d + r numbers a token, a thread, and in
+    bfloat16 a head's gradients in float32. The same inputs give the same bits with any number of threads.
     """
-    width, value = q.shape[-1], v.shape[-1]
-    lanes = HALF_LANES if half else _lanes(q.dtype)
+    width, value, lanes = q.shape[-1], v.shape[-1], _lanes(q.dtype)
     q, k, v = (_whole(x, lanes) for x in (q, k, v))
     U = F.pad(U, (0, 0, 0, -width % lanes)) if width % lanes else U
-    return _Attend.apply(q, k, v, U, column, dot, square, slope, causal, half)[..., :value]
+    return _Attend.apply(q, k, v, U, column, dot, square, slope, causal)[..., :value]
+
+
+def matrix_unit() -> bool:
+    """Whether the kernel is there and has found a matrix unit, whose products of bfloat16 are summed in float32."""
+    return kernel() is not None and _lanes(torch.bfloat16) > 0
 
 
 def _whole(x: Tensor, lanes: int) -> Tensor:
@@ -78,7 +77,8 @@ def _function(name: str, dtype: torch.dtype) -> Any:
 
 
 def _run(name: str, sizes: dict[str, int], tensors: dict[str, Tensor | None], dtype: torch.dtype) -> None:
-    problem = _Problem(**sizes, **{key: None if t is None else t.data_ptr() for key, t in tensors.items()})
+    whole = {name: t.contiguous() for name, t in tensors.items() if t is not None}
+    problem = _Problem(**sizes, **{name: t.data_ptr() for name, t in whole.items()})
     if _function(name, dtype)(ctypes.byref(problem)):
         raise MemoryError("got no memory for a block of keys, expected it: close something, or shorten the text")
 
@@ -86,18 +86,17 @@ def _run(name: str, sizes: dict[str, int], tensors: dict[str, Tensor | None], dt
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, U: Tensor, column: Tensor, dot: Tensor, square: Tensor,
-                slope: Tensor | None, causal: bool, half: bool) -> Tensor:  # fmt: skip
+                slope: Tensor | None, causal: bool) -> Tensor:  # fmt: skip
         given = {"q": q, "k": k, "v": v, "U": U, "column": column, "dot": dot, "square": square, "slope": slope}
-        given = {name: None if t is None else t.contiguous() for name, t in given.items()}
         ctx.sizes = {
             "b": q[..., 0, 0].numel(), "heads": q.shape[-3], "rows": q.shape[-2], "keys": k.shape[-2],
-            "width": q.shape[-1], "value": v.shape[-1], "rank": U.shape[-1], "causal": int(causal), "half": int(half),
+            "width": q.shape[-1], "value": v.shape[-1], "rank": U.shape[-1], "causal": int(causal),
         }  # fmt: skip
         made = {
-            "u": q.new_empty(*q.shape[:-1], U.shape[-1]),
-            "w": q.new_empty(*k.shape[:-1], U.shape[-1]),
+            "u": column.new_empty(*q.shape[:-1], U.shape[-1]),
+            "w": column.new_empty(*k.shape[:-1], U.shape[-1]),
             "out": q.new_empty(*q.shape[:-1], v.shape[-1]),
-            "lse": q.new_empty(q.shape[:-1]),
+            "lse": column.new_empty(q.shape[:-1]),
         }
         _run("forward", ctx.sizes | {"threads": torch.get_num_threads()}, given | made, q.dtype)
         ctx.names = tuple(given | made)
@@ -105,14 +104,38 @@ class _Attend(torch.autograd.Function):
         return made["out"]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, pull: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # these gradients shall have gradients
+            return _differentiable(ctx, pull)
         kept = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
-        pull = pull.contiguous()
-        kept |= {"pull": pull, "delta": (pull * kept["out"]).sum(-1)}
-        grads = {f"d{name}": torch.empty_like(kept[name]) for name in ("q", "k", "v", "U", "column")}
+        kept |= {"pull": pull, "delta": (pull.to(kept["lse"]) * kept["out"]).sum(-1)}
+        grads = {f"d{name}": kept[name].new_empty(kept[name].shape) for name in ("q", "k", "v", "U", "column")}
         heads = kept["q"].shape[:-2]
-        grads |= {name: pull.new_empty(heads) for name in ("ddot", "dsquare")}
+        grads |= {name: kept["lse"].new_empty(heads) for name in ("ddot", "dsquare")}
         _run("backward", ctx.sizes | {"threads": torch.get_num_threads()}, kept | grads, pull.dtype)
         of_heads = (grads[name].reshape(-1, heads[-1]).sum(0) for name in ("ddot", "dsquare"))
-        return *(grads[f"d{name}"] for name in ("q", "k", "v", "U", "column")), *of_heads, None, None, None
+        return *(grads[f"d{name}"] for name in ("q", "k", "v", "U", "column")), *of_heads, None, None
+
+
+def _differentiable(ctx: Any, pull: Tensor) -> tuple[Tensor | None, ...]:
+    """The same gradients, made of torch's operations."""
+    given = ctx.saved_tensors[:8]  # q to slope
+    wanted = [t for t, needed in zip(given, ctx.needs_input_grad, strict=False) if needed]
+    out = dense(*given, causal=bool(ctx.sizes["causal"])).to(pull)
+    found = iter(torch.autograd.grad(out, wanted, pull, create_graph=True, allow_unused=True))
+    return (*(next(found) if needed else None for needed in ctx.needs_input_grad),)
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor, U: Tensor, column: Tensor, dot: Tensor, square: Tensor,
+          slope: Tensor | None, causal: bool) -> Tensor:  # fmt: skip
+    """What the kernel computes, by torch: differentiable as often as one likes, in memory of (1 + 2 r) L^2 numbers."""
+    q, k, v, U = (t.to(column) for t in (q, k, v, U))
+    logits = dot[:, None, None] * (q @ k.mT) + column.unsqueeze(-2)
+    for of_rank in U.unbind(-1):
+        own = (of_rank @ k.mT - (of_rank * q).sum(-1, keepdim=True)).square()
+        other = (q @ of_rank.mT - (of_rank * k).sum(-1).unsqueeze(-2)).square()
+        logits = logits - square[:, None, None] * (own + other)
+    after = torch.arange(k.shape[-2])[None, :] - torch.arange(q.shape[-2])[:, None]
+    if slope is not None:
+        logits = logits - slope[:, None, None] * after.abs()
+    return (logits.masked_fill(after > 0, -torch.inf) if causal else logits).softmax(-1) @ v

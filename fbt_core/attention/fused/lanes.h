@@ -46,32 +46,44 @@ template <class T> INLINE void store(T* to, Vector<T> x) { *(typename Kind<T>::M
 template <class T> INLINE Vector<T> splat(T x) { return x - Vector<T>{}; }
 template <class T> INLINE Vector<T> larger(Vector<T> a, Vector<T> b) { return a > b ? a : b; }
 
-template <class T> INLINE T total(Vector<T> x) {
-    T sum = 0;
-    for (int lane = 0; lane < LANES<T>; ++lane) sum += x[lane];
-    return sum;
+template <class T, int HALF> INLINE Vector<T> swapped(Vector<T> x) {  // each lane for the one HALF away
+#ifdef __clang__  // sees through the loop, which GCC does not, and has no such builtin
+    Vector<T> other = x;
+    for (int lane = 0; lane < LANES<T>; ++lane) other[lane] = x[lane ^ HALF];
+    return other;
+#else
+    typename Kind<T>::Integers from = {};
+    for (int lane = 0; lane < LANES<T>; ++lane) from[lane] = lane ^ HALF;
+    return __builtin_shuffle(x, from);
+#endif
 }
 
+// One number of all lanes: join(x, y) of halves, of quarters and so on.
+template <class T, int HALF = LANES<T> / 2, class F> INLINE T folded(Vector<T> x, F join) {
+    x = join(x, swapped<T, HALF>(x));
+    if constexpr (HALF > 1) return folded<T, HALF / 2>(x, join);
+    else return x[0];
+}
+template <class T> INLINE T total(Vector<T> x) { return folded<T>(x, [](auto a, auto b) { return a + b; }); }
 template <class T> INLINE T largest(Vector<T> x) {
-    T most = x[0];
-    for (int lane = 1; lane < LANES<T>; ++lane) most = x[lane] > most ? x[lane] : most;
-    return most;
+    return folded<T>(x, [](auto a, auto b) { return larger<T>(a, b); });
 }
 
 template <class T> constexpr T inverse_factorial(int n) { return n < 2 ? T(1) : inverse_factorial<T>(n - 1) / T(n); }
 
-// e^x for x <= 0: 2^n times the Taylor series on [-ln 2 / 2, ln 2 / 2], below half a unit of the last place. What is
-// too small for a normal number is 0.
-template <class T> INLINE Vector<T> exponential(Vector<T> x) {
+// e^x for x <= 0: 2^n times the Taylor series on [-ln 2 / 2, ln 2 / 2], below half a unit of the last place with all
+// TERMS, and 2.4e-6 of the result with ROUGH ones. What is too small for a normal number is 0.
+constexpr int ROUGH = 5;
+template <class T, int TERMS = Kind<T>::TERMS> INLINE Vector<T> exponential(Vector<T> x) {
     using K = Kind<T>;
     constexpr T magic = T(3) * (typename K::Integer(1) << (K::MANTISSA - 1));  // adding it rounds to an integer
     constexpr T least = -T(0.69) * (K::BIAS - 1);
     constexpr T high = sizeof(T) == 4 ? T(0.693359375) : T(0.693145751953125), low = T(0.69314718055994530942L - high);
     const Vector<T> shifted = x * T(1.44269504088896340736L) + magic, n = shifted - magic;
     const Vector<T> rest = (x - n * high) - n * low;
-    Vector<T> sum = splat(inverse_factorial<T>(K::TERMS));
+    Vector<T> sum = splat(inverse_factorial<T>(TERMS));
 #pragma GCC unroll 16
-    for (int term = K::TERMS - 1; term >= 0; --term) sum = sum * rest + inverse_factorial<T>(term);
+    for (int term = TERMS - 1; term >= 0; --term) sum = sum * rest + inverse_factorial<T>(term);
     typename K::Integers power = (typename K::Integers)shifted << K::MANTISSA;
     const typename K::Integers one = (typename K::Integers)splat<T>(1);
     const Vector<T> result = sum * (Vector<T>)(one + power);

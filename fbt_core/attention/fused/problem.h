@@ -10,15 +10,20 @@
 
 #include "lanes.h"
 
-template <class T> struct Problem {
-    const T *q, *k, *v;                      // (b, rows, width), (b, keys, width), (b, keys, value)
-    const T *U;                              // (b, keys, width, rank)
+//
+// T is what sums are made in, S what tokens and their gradients are held in.
+template <class T, class S = T> struct Problem {
+    const S *q, *k, *v;                      // (b, rows, width), (b, keys, width), (b, keys, value)
+    const S *U;                              // (b, keys, width, rank)
     const T *column, *dot, *square, *slope;  // (b, keys), (heads), (heads), (heads) or null
-    T *u, *w, *out, *lse;                    // (b, rows, rank), (b, keys, rank), (b, rows, value), (b, rows)
-    const T *pull, *delta;                   // the output's gradient, (b, rows, value); its product with out, (b, rows)
-    T *dq, *dk, *dv, *dU, *dcolumn, *ddot, *dsquare;  // like what they are the gradients of; the last two (b)
+    T *u, *w;                                // (b, rows, rank), (b, keys, rank)
+    S* out;                                  // (b, rows, value)
+    T* lse;                                  // (b, rows)
+    const S* pull;                           // the output's gradient, (b, rows, value)
+    const T* delta;                          // its product with out, (b, rows)
+    S *dq, *dk, *dv, *dU;                    // like what they are the gradients of
+    T *dcolumn, *ddot, *dsquare;             // likewise, and the last two (b)
     long b, heads, rows, keys, width, value, rank, causal, threads;
-    long half;  // whether bfloat16 holds q, k, v and U exactly
 };
 
 // work(unit) for every unit, each by one thread: what a unit computes does not depend on how many threads there are.
@@ -42,18 +47,20 @@ template <class F> bool share(long units, long threads, F work) {
     return !failed;
 }
 
-template <int R, class T> void project_ranks(T* to, const T* U, const T* x, long tokens, long width, long rank) {
+template <int R, class T, class S>
+void project_ranks(T* to, const S* U, const S* x, long tokens, long width, long rank) {
     for (long t = 0; t < tokens; ++t, to += rank, U += width * rank, x += width) {
         T sum[R] = {};
         for (long c = 0; c < width; ++c)
 #pragma GCC unroll 8
-            for (int a = 0; a < R; ++a) sum[a] += U[c * rank + a] * x[c];
+            for (int a = 0; a < R; ++a) sum[a] += T(U[c * rank + a]) * T(x[c]);
         for (int a = 0; a < R; ++a) to[a] = sum[a];
     }
 }
 
 // to (tokens, rank) = U^T x, token by token.
-template <class T> void project(T* to, const T* U, const T* x, long tokens, long width, long rank) {
+template <class T, class S>
+void project(T* to, const S* U, const S* x, long tokens, long width, long rank) {
     long a = 0;
     for (; a + 8 <= rank; a += 8) project_ranks<8>(to + a, U + a, x, tokens, width, rank);
     for (; a + 4 <= rank; a += 4) project_ranks<4>(to + a, U + a, x, tokens, width, rank);
