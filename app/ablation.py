@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import cache, depth, widgets
+from app import answers, depth, widgets
 from app.depth_panels import FINAL, frame_of, x_title
 from app.figures import lines, theme
 from app.figures.lines import Series
-from app.view import Side, View
+from app.side import Side
+from app.view import View
 from fbt_core.measures import MEASURES
 from fbt_core.model.ablation import VARIANTS
 
@@ -61,7 +62,7 @@ def _readings(side: Side, options: dict[str, str]) -> dict[str, np.ndarray]:
         for done, (name, variant) in enumerate(VARIANTS.items()):
             bar.progress(done / len(VARIANTS), f"{side.title}: {variant.title.lower()}")
             request = side.request.bare
-            found[name] = cache.ablated(request, MEASURE, name, stage="out", final=True, **options).values
+            found[name] = answers.ablated(request, MEASURE, name, stage="out", final=True, **options).values
     except ValueError as reason:
         st.info(f"{widgets.plain(side.title)} cannot be ablated.")
         st.text(str(reason)[:600])

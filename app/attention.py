@@ -1,4 +1,4 @@
-"""What the attention page shows: its choices, and how a side's maps become panels. The drawing is in components."""
+"""Two maps of a side, or of both, as the panels that the attention page draws."""
 
 from __future__ import annotations
 
@@ -6,112 +6,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import streamlit as st
 
-from app import attention_tiles
+from app import attention_choice, attention_tiles
+from app.attention_choice import Choice
 from app.attention_tiles import Half, Pair
-from app.choices import pick
-from app.figures.maps import COLOURS, SHORT_UNIT, UNIT, MapPanels
-from app.view import Side, View
-from fbt_core.attention.scores import SCORES
+from app.attention_words import note, place
+from app.figures.maps import SHORT_UNIT, UNIT, MapPanels
+from app.side import Side
+from app.view import View
 from fbt_core.attention.tiles import PooledPair
-from fbt_core.attention.views import VIEWS, one_map, unmatched
+from fbt_core.attention.views import VIEWS, one_map
 from fbt_core.trace import Trace
 from fbt_core.training.grammar import dependencies
 
-WHOLE = 1024
-"""The most tokens whose maps are sent whole; longer ones are sent pooled, and their parts when one looks closer."""
-
-TILES = {"left": "left score", "right": "right score", "difference": "difference", "variation": "total variation"}
-"""What a tile of the atlas may show."""
-
 EXPECTED = "what the next token depends on, by the training grammar"
 
-WIDE = 14
-"""Layers above which the atlas takes the whole width."""
 
 LEAST_LOST = 1e-4
 """Of a row: what a sink must take to be spoken of."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What the page's own controls say."""
-
-    left: str  # keys of SCORES
-    right: str
-    alpha: float | None  # of the blended score; None is the model's own
-    view: str  # a key of VIEWS
-    colour: str  # a key of COLOURS
-    matched: bool = False  # the left score at the temperature that gives it the right one's mean entropy
-
-    def title(self, side: Side, score: str) -> str:
-        """The score's name, its alpha with it."""
-        known = f" (alpha {self.alpha:g})" if score == "blended" and self.alpha is not None else ""
-        return side.score_title(score) + known
-
-    @property
-    def single(self) -> bool:
-        """Whether both scores are one, so that there is nothing to compare."""
-        return self.left == self.right
-
-    def match(self, score: str) -> str | None:
-        """Whose entropy a score's map is brought to, if anyone's."""
-        return self.right if self.matched and score == self.left != self.right else None
-
-
-def choose(view: View) -> Choice:
-    """The toolbar. Its choices are in the URL, so a copied link shows the same maps."""
-    scores, usable = offered(view), lambda score: not any(unmatched(side.block, score) for side in view.sides)
-    title = view.a.score_title if not view.compare else lambda name: SCORES[name].title
-    views = [name for name in VIEWS if name != "rollout" or not any(side.key_tokens for side in view.sides)]
-    usual = next(name for name in ("riemannian", "l2", scores[0]) if name in scores)
-    usual = "l2" if usual == "riemannian" and not any(side.has_metric for side in view.sides) else usual
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        left = pick("Left score", "left", scores, scores[0] if "euclidean" not in scores else "euclidean", 200, title)
-        right = pick("Right score", "right", scores, usual, 200, title)
-        shown = pick("Map", "map", views, "head", 200, VIEWS.__getitem__)
-        colour = pick("Colour scale", "colour", COLOURS, "sqrt", 200, COLOURS.__getitem__)
-        matched = left != right and shown != "rollout" and usable(left) and st.toggle(
-            "Match entropies", key="matched", bind="query-params", persist_state="session",
-            help="The left score at the temperature that gives it the mean row entropy of the right one: what is then "
-            "left of the difference is no mere sharpening.",
-        )  # fmt: skip
-    alpha = None
-    if "blended" in (left, right):
-        own = view.a.checkpoint.config.alpha if view.a.checkpoint.config.has_metric else 1.0
-        help_ = "0 is the Euclidean score, 1 the Riemannian one. Alpha is fixed at training: another is a what-if."
-        alpha = st.slider("Alpha of the blended score", 0.0, 1.0, float(own), 0.05, key="alpha", help=help_)
-    return Choice(left, right, alpha, shown, colour, matched)
-
-
-def offered(view: View) -> list[str]:
-    """The scores that every side has at its layer; those that read a metric only where there is one."""
-    metric = any(side.has_metric for side in view.sides)
-    blocks = [side.block for side in view.sides if side.block.heads]
-    own = {side.score for side in view.sides}
-    found = [
-        name for name, score in SCORES.items()
-        if (metric or not score.reads_metric) and not any(block.unavailable(name) for block in blocks)
-    ]  # fmt: skip
-    return found or [name for name in SCORES if name in own]
-
-
-def wanted(view: View, what: str) -> bool:
-    """Whether to compute what takes the square of the text for every head or term: of a long text when asked for."""
-    longest = max(max(len(side.tokens), len(side.key_tokens)) for side in view.sides)
-    return longest <= WHOLE or st.toggle(f"{what}: compute for {longest:,} tokens", key=f"want-{what}")
-
-
-def pick_tile(choice: Choice) -> str:
-    """What the atlas's tiles show: of one score, its maps."""
-    if choice.single:
-        return "left"
-    shown = st.segmented_control(
-        "Every head at once", list(TILES), default="difference", required=True, key="tile",
-        format_func=TILES.__getitem__, bind="query-params", persist_state="session",
-    )  # fmt: skip
-    return shown or "difference"
 
 
 @dataclass(frozen=True)
@@ -140,7 +52,7 @@ class TwoMaps:
 def two_maps(left: Side, right: Side, choice: Choice) -> TwoMaps:
     """The left score's map of one side and the right score's of another, or of the same one; cached."""
     pair = Pair(half(left, choice, choice.left), half(right, choice, choice.right))
-    if max(len(left.tokens), len(left.key_tokens)) > WHOLE:
+    if max(len(left.tokens), len(left.key_tokens)) > attention_choice.WHOLE:
         both, multiplied = attention_tiles.overview(pair), pair.left.multiplied
         found = (1.0, 1.0) if multiplied is None else (float(multiplied.min()), float(multiplied.max()))
         return TwoMaps(pair, both.left, both.right, both.entropy, both.lost, both.hidden, found, both)
@@ -164,7 +76,7 @@ def panels(side: Side, choice: Choice, token: int, marked: tuple[int, ...] = ())
     titles = (choice.title(side, choice.left) + times(both), choice.title(side, choice.right))
     return MapPanels(
         **both.drawn(token), titles=titles, tokens=side.tokens, causal=side.causal, key_tokens=side.key_tokens,
-        single=choice.single, heading=f"{side.title} · {_place(side, choice)}",
+        single=choice.single, heading=f"{side.title} · {place(side, choice)}",
         name=f"attention-{side.name}-{choice.left}-{choice.right}",
         note=note(side, choice, choice.left, choice.right) or "", colour=choice.colour,
         expected=() if side.foreign else side.derived(expected), expected_name=EXPECTED, marked=marked,
@@ -219,34 +131,6 @@ def own_panels(view: View, choice: Choice, token: int) -> MapPanels | str:
         expected=() if a.foreign else a.derived(expected), expected_name=EXPECTED,
         note="; ".join(note for note in (a.what_if_forward, b.what_if_forward) if note), marked=view.marked,
     )  # fmt: skip
-
-
-def note(side: Side, choice: Choice, *scores: str) -> str | None:
-    """Every reason why these maps are not what the model ran."""
-    others = [SCORES[score].title for score in dict.fromkeys(scores) if score != side.score]
-    reads = any(SCORES[score].reads_metric for score in scores)
-    notes = [side.what_if if reads else side.what_if_forward]
-    if others:
-        runs = "its own dot product" if side.foreign else SCORES[side.score].title
-        notes.append(f"what-if: {' and '.join(others)} score; the model runs {runs}")
-    if not side.has_metric and reads:
-        notes.append("without a metric the Riemannian score is L2")
-    if choice.match(choice.left) and choice.left in scores:
-        notes.append(f"{choice.title(side, choice.left)} at the temperature of equal mean row entropy, head by head")
-    config = side.checkpoint.config
-    if (
-        "blended" in scores
-        and choice.alpha is not None
-        and config.has_metric
-        and abs(choice.alpha - config.alpha) > 1e-9
-    ):
-        notes.append(f"what-if: alpha {choice.alpha:g}, trained at {config.alpha:g}")
-    return "; ".join(text for text in notes if text) or None
-
-
-def _place(side: Side, choice: Choice) -> str:
-    where = {"head": f"layer {side.layer}, head {side.head}", "mean": f"layer {side.layer}, mean over heads"}
-    return where.get(choice.view, f"rollout through layers 0 to {side.layer}")
 
 
 def same_scales(several: list[MapPanels]) -> list[MapPanels]:

@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from app.attention import Choice, note
+from app.attention_choice import Choice
+from app.attention_words import note
 from app.figures.atlas import HeadAtlas
 from app.figures.maps import UNIT
-from app.view import Side, View
+from app.side import Side
+from app.view import View
 from fbt_core.attention.views import all_heads, matched_variation
 from fbt_core.measures import Reading
 
@@ -32,8 +34,7 @@ def variation(side: Side, choice: Choice) -> np.ndarray:
     """
     if choice.single:
         return np.zeros((side.layers, side.heads, len(side.tokens)))
-    options = {"alpha": choice.alpha} if choice.alpha is not None else {}
-    options |= {"score_a": choice.left, "score_b": choice.right}
+    options = choice.given | {"score_a": choice.left, "score_b": choice.right}
     if not choice.matched:
         return side.by_layer("total_variation", **options).values
 
@@ -45,15 +46,13 @@ def variation(side: Side, choice: Choice) -> np.ndarray:
 
 def entropies(side: Side, choice: Choice) -> np.ndarray:
     """(layer, head, token): entropy of the rows of the left score, in nats."""
-    options = {"alpha": choice.alpha} if choice.alpha is not None else {}
-    return side.by_layer("entropy", score=choice.left, **options).values
+    return side.by_layer("entropy", score=choice.left, **choice.given).values
 
 
 def variation_table(side: Side, choice: Choice) -> Reading | pd.DataFrame:
     """What the atlas's CSV holds."""
     if not choice.matched:
-        options = {"alpha": choice.alpha} if choice.alpha is not None else {}
-        return side.by_layer("total_variation", score_a=choice.left, score_b=choice.right, **options)
+        return side.by_layer("total_variation", score_a=choice.left, score_b=choice.right, **choice.given)
     values = variation(side, choice)
     layer, head, token = np.indices(values.shape).reshape(3, -1)
     return pd.DataFrame({
@@ -111,8 +110,7 @@ def bins(layers: int, heads: int) -> int:
 
 def _atlas_cells(side: Side, choice: Choice, scores: tuple[str, ...], layers: tuple[int, ...]) -> np.ndarray:
     """(layer, head, bin, column) of the given layers."""
-    options = {"alpha": choice.alpha} if choice.alpha is not None else {}
-    options |= {"other": scores[1]} if len(scores) > 1 else {}
+    options = choice.given | ({"other": scores[1]} if len(scores) > 1 else {})
     options |= {"match": match} if (match := choice.match(scores[0])) else {}
     options |= {"score": scores[0], "bins": bins(side.layers, side.layers * side.heads)}
 

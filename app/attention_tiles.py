@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from app import cache, leases, server, tiles
-from app.cache import Request
+from app import answers, leases, server, tiles, traces
 from app.components.attention_maps import pack_part, pack_row
+from app.request import Request
 from fbt_core.attention.pooling import rollout
 from fbt_core.attention.tiles import PooledPair, Rows, crop_pair, multipliers, pool_pair, rows_of
 from fbt_core.attention.views import hidden_rows, is_causal
@@ -44,15 +44,15 @@ class Half:
         if self.match is None:
             return None
         options = {"layer": self.layer, "head": self.head, "view": self.view, "alpha": self.alpha}
-        return cache.derived(self.request, multipliers, score=self.score, match=self.match, **options)
+        return answers.derived(self.request, multipliers, score=self.score, match=self.match, **options)
 
     def rows(self) -> Rows:
         """What gives its rows. A rollout, whose rows cannot be had one by one, is kept whole."""
         if self.view == "rollout":
-            whole = cache.derived(self.request, _rolled, score=self.score, layer=self.layer, alpha=self.alpha)
+            whole = answers.derived(self.request, _rolled, score=self.score, layer=self.layer, alpha=self.alpha)
             return whole.__getitem__
         return rows_of(
-            cache.trace(self.request), score=self.score, layer=self.layer, head=self.head, view=self.view,
+            traces.trace(self.request), score=self.score, layer=self.layer, head=self.head, view=self.view,
             alpha=self.alpha, multiplied=self.multiplied,
         )  # fmt: skip
 
@@ -60,7 +60,7 @@ class Half:
         """Where its mask lets nothing be, for some queries."""
         if self.view == "rollout":
             return None
-        return hidden_rows(cache.trace(self.request), self.layer, self.head if self.view == "head" else 0, rows)
+        return hidden_rows(traces.trace(self.request), self.layer, self.head if self.view == "head" else 0, rows)
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ class Pair:
     @property
     def shape(self) -> tuple[int, int]:
         """Queries and keys."""
-        trace = cache.trace(self.left.request)
+        trace = traces.trace(self.left.request)
         return trace.length, len(trace.key_tokens) or trace.length
 
     @property
     def causal(self) -> bool:
         """Whether nothing above the diagonal may be attended to."""
-        return is_causal(cache.trace(self.left.request), self.left.layer)
+        return is_causal(traces.trace(self.left.request), self.left.layer)
 
 
 def factor_of(length: int, keys: int) -> int:
@@ -107,7 +107,7 @@ def _overview(_trace: Trace, *, pair: Pair) -> PooledPair:
 
 def overview(pair: Pair) -> PooledPair:
     """The first look at a pair, cached: 3 MB whatever the text's length."""
-    return cache.derived(pair.left.request, _overview, pair=pair)
+    return answers.derived(pair.left.request, _overview, pair=pair)
 
 
 def address(pair: Pair) -> str:
@@ -143,4 +143,4 @@ def _selected_row(_trace: Trace, *, pair: Pair, index: int) -> np.ndarray:
 
 def selected_row(pair: Pair, index: int) -> np.ndarray:
     """``exact_row``, cached: every run of the page asks for that of the selected token."""
-    return cache.derived(pair.left.request, _selected_row, pair=pair, index=index)
+    return answers.derived(pair.left.request, _selected_row, pair=pair, index=index)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app import cache, token_kinds, token_measures
+from app import token_kinds, token_measures, traces
 from app.cloud_choices import OWN, Choice
 from app.cloud_fit import Fit, Piece
 from app.sidebar import partner
@@ -49,7 +49,7 @@ def _others(side: Side, choice: Choice, share: int) -> list[Member]:
     found = []
     for place, text in enumerate(choice.texts, start=2):
         request = replace(side.request, text=text, target="")
-        rows = cache.rows(request)
+        rows = traces.rows(request)
         if rows.ids:
             other = replace(side, request=request, encoding=rows)
             found.append(replace(_member(other, f"text {place}: {text[:24]}", choice, share), own=False))

@@ -8,6 +8,7 @@ from app import collapse_data, collapse_panels, frame
 from app.choices import pick
 from app.collapse_choice import choose
 from app.collapse_data import Rows
+from app.collapse_verdicts import verdicts
 
 QUESTION = (
     "The paper conjectures that a metric for each token prevents rank collapse: the loss of all differences between "
@@ -28,7 +29,7 @@ def draw() -> None:
         st.info(f"No results are here yet. `{COMMAND}` makes them; or upload a results file of your own.")
         return
     for rows in files:
-        collapse_panels.verdicts(rows, several=len(files) > 1)
+        verdicts(rows, several=len(files) > 1)
     _figures(files)
 
 

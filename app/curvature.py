@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import streamlit as st
 
 from app.choices import READINGS as NAMES
 from app.choices import pick
-from app.view import Side
+from app.side import Side, of_layers
 from fbt_core.geometry.model_field import READINGS, field_heads, field_unavailable
 from fbt_core.measures import Reading
 from fbt_core.measures.geometry import SHARED_LABEL
@@ -157,9 +157,7 @@ def volume(side: Side, choice: Choice) -> Reading:
     """The log volume element of every layer: of layers that are done it costs nothing."""
     options = options_of(side, choice)
     layers = range(side.layers) if choice.deep else [side.layer]
-    parts = [side.geometry("volume", layer=layer, **options) for layer in layers]
-    labels = parts[0].labels | {"layer": tuple(label for part in parts for label in part.labels["layer"])}
-    return replace(parts[0], values=np.concatenate([part.values for part in parts]), labels=labels)
+    return of_layers([side.geometry("volume", layer=layer, **options) for layer in layers])
 
 
 def proxy(side: Side, choice: Choice) -> np.ndarray:

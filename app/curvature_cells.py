@@ -12,7 +12,7 @@ from torch import Tensor
 
 from app import widgets
 from app.figures.fields import SliceField
-from app.view import Side
+from app.side import Side
 from fbt_core.geometry.function import MetricFunction
 from fbt_core.geometry.model_field import field_points, model_field
 from fbt_core.geometry.slice import QUANTITIES, Plane, lattice, plane_through, quantity_on, surface_metrics

@@ -14,7 +14,8 @@ from app.curvature_truth import TRUTHS, points, rho
 from app.curvature_words import axis, degenerate, sampled, verdict
 from app.figures import curvature as figures
 from app.figures.signed_log import scale_of
-from app.view import Side, View
+from app.side import Side
+from app.view import View
 from fbt_core.measures.correlation import LEVEL
 
 A_MINUTE = 4000

@@ -12,7 +12,8 @@ from app.curvature_cells import Cut, field_on
 from app.figures import fields
 from app.figures.curvature import bound, tell
 from app.figures.fields import SliceField
-from app.view import Side, View
+from app.side import Side
+from app.view import View
 from fbt_core.geometry.model_field import field_heads
 from fbt_core.geometry.slice import QUANTITIES, Plane
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from app import cache
-from app.cache import Request
+from app import answers
 from app.figures.lines import Series
+from app.request import Request
 from fbt_core.experiments.intervals import bands
 from fbt_core.measures import MEASURES, Reading
 from fbt_core.training.grammar import sample_text
@@ -35,7 +35,7 @@ RESAMPLES = 1000
 
 def residual_reading(request: Request, name: str, stage: str, **options: str) -> Reading:
     """The measure at one stage, the entry after the final norm appended."""
-    return cache.reading(request, name, stage=stage, final=True, **options)
+    return answers.reading(request, name, stage=stage, final=True, **options)
 
 
 def residual_values(request: Request, name: str, stage: str, **options: str) -> np.ndarray:

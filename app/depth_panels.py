@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import cache, depth, uploads, widgets
-from app.cache import Request
+from app import depth, loading, uploads, widgets
 from app.figures import lines, theme
 from app.figures.lines import Series
+from app.request import Request
 from app.view import View
 from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.measures import MEASURES
@@ -27,7 +27,7 @@ def drawn(view: View, also: tuple[str, ...]) -> list[Drawn]:
     found = [(side.title, side.request.bare, side.layers) for side in view.sides]  # no source touches the residuals
     for reference in also:
         try:
-            loaded = cache.checkpoint(reference)
+            loaded = loading.checkpoint(reference)
         except CheckpointError as fault:
             st.caption(f"{widgets.plain(uploads.label_of(reference))}: {widgets.plain(str(fault))}")
             continue

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 import streamlit as st
 
 from app import token_measures
 from app.choices import pick
-from app.figures.ellipsoids import IN_VIEW, LABELLED, EllipsoidView
-from app.view import Side, View
+from app.figures.ellipsoid_view import IN_VIEW, LABELLED, EllipsoidView
+from app.side import Side
+from app.view import View
 from fbt_core.geometry.drawn_space import BASES, SPACES, basis
 from fbt_core.geometry.ellipsoid import SHAPES, EllipsoidField, trace_field
 
@@ -79,10 +79,15 @@ def choose(view: View) -> Choice:
         with st.popover("More"):
             base = pick("Directions", "base", BASES, "shared PCA", 240)
             roomy = pick("Frame", "frame", ("this layer", "all layers"), "this layer", 240) == "all layers"
-            size = pick("Glyph size", "size", SIZES, 1.0, 240, lambda factor: f"{factor:g} times")
-            labels = st.toggle("Token labels", value=few, key=f"labels-{few}", persist_state="session")
+            size, labels = pick_look(few, f"labels-{few}")
             shared = _one_basis(view, space)
     return Choice(space, shape, glyph == "dual glyph", base, colour, roomy, size, labels, shared)
+
+
+def pick_look(few: bool, key: str) -> tuple[float, bool]:
+    """The size of the glyphs, in the URL, and whether tokens have labels: at first where they are ``few``."""
+    size = pick("Glyph size", "size", SIZES, 1.0, 240, lambda factor: f"{factor:g} times")
+    return size, st.toggle("Token labels", value=few, key=key, persist_state="session")
 
 
 def _one_basis(view: View, space: str) -> bool:
@@ -176,43 +181,3 @@ def _by_layer(side: Side, choice: Choice, name: str) -> np.ndarray:
         return side.reading(name, head=side.head).values[:, 0]
     values = side.reading(name).values
     return values.mean(1) if values.shape[1] else np.full((len(values), values.shape[2]), np.nan)
-
-
-def caption(choice: Choice, field: EllipsoidField, whole: bool = False) -> str:
-    """The equation of the glyph and of its colour. ``whole``: the residual stream's metric is not its heads'."""
-    colour = token_measures.LOSS_CAPTION.removesuffix(".")
-    if row := token_measures.PER_TOKEN.get(choice.colour):
-        colour = f"${row.symbol} = {row.equation}$, its range over all layers"
-    return (
-        f"{_drawn(choice, field, whole)}, at each token's position relative to the mean token. Colour: {colour}. The "
-        "grey sphere is the unit ball of $g = I$ at the same scale. Drag turns, shift-drag moves, wheel zooms, double "
-        "click shows all; a click selects the token everywhere."
-    )
-
-
-def _drawn(choice: Choice, field: EllipsoidField, whole: bool) -> str:
-    """The metric and the surface that is drawn of it, every symbol explained."""
-    if not field.has_metric:
-        return "No metric here, $g = I$: every glyph is the unit ball"
-    blocks = choice.space == "residual" and not whole
-    where = r"$g = I + \mathrm{blockdiag}_h(U_h U_h^\top)$ over all heads $h$" if blocks else r"$g = I + U U^\top$"
-    symbols = "the rows of $P$ are the drawn directions"
-    if choice.shape == "metric frame":
-        symbols = (
-            r"$u_m$ are the eigenvectors of the three largest; $\hat u_m$ are the orthonormal directions nearest "
-            r"to their projections on the picture, weighted by $\lambda_m - 1$"
-        )
-    return f"{where}; drawn is ${field.equation}$, where {symbols}"
-
-
-def both(shown: list[EllipsoidView], titles: list[str]) -> pd.DataFrame:
-    """What the bars of B minus A show: one row a token, the colour measure of A, of B and their difference."""
-    a, b = shown
-    constant = {"measure": b.value_title, "checkpoint_A": titles[0], "checkpoint_B": titles[1]}
-    constant |= {
-        f"{name}_{view.facts['side']}": view.facts[name]
-        for name in ("layer", "head", "strength", "what_if") for view in shown
-    }  # fmt: skip
-    values = {"A": a.values, "B": b.values, "B − A": b.values - a.values}
-    tokens = {"token": np.arange(len(b.tokens)), "text": list(b.tokens)}
-    return pd.DataFrame({**tokens, **values, "space": b.facts["space"], **constant})

@@ -9,9 +9,11 @@ import streamlit as st
 
 from app import ellipsoids, token_measures
 from app.choices import READINGS, pick
-from app.figures.ellipsoids import LABELLED, Curve, EllipsoidView
-from app.geodesics_lengths import WHOLE, Scene, Way, lacking, scene, way
-from app.view import Side, View
+from app.figures.ellipsoid_view import LABELLED, Curve, EllipsoidView
+from app.geodesics_lengths import Way, way
+from app.geodesics_scene import WHOLE, Scene, lacking, scene
+from app.side import Side
+from app.view import View
 from fbt_core.geometry.model_field import ONE_SPACE
 
 GEODESIC, CHORD, GRAPH = "geodesic", "straight chord", "graph path"
@@ -58,8 +60,7 @@ def choose(view: View) -> Choice:
         reading = pick_reading(view, "metric_on", WHOLE)
         with st.popover("More"):
             near = pick("Graph: each token's nearest", "near", NEIGHBOURS, 3, 240)
-            size = pick("Glyph size", "size", ellipsoids.SIZES, 1.0, 240, lambda factor: f"{factor:g} times")
-            labels = st.toggle("Token labels", value=count <= LABELLED, key="way-labels", persist_state="session")
+            size, labels = ellipsoids.pick_look(count <= LABELLED, "way-labels")
     return Choice(view.token, other, reading, near, labels, size)
 
 

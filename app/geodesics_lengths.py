@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from app.geodesics_scene import field_of
 from fbt_core.attention.scores import allowed
 from fbt_core.attention.true_distance import true_distance_attention
 from fbt_core.geometry.boundary import connect, connect_all, coordinates
-from fbt_core.geometry.distances import SHORTER, chord, chords, through
-from fbt_core.geometry.drawn_space import shared_pca
-from fbt_core.geometry.ellipsoid import EllipsoidField, trace_field
-from fbt_core.geometry.function import MetricFunction
+from fbt_core.geometry.distances import chord, chords, improved
 from fbt_core.geometry.geodesic import Geodesic
 from fbt_core.geometry.graph_paths import graph_lengths, in_slice
-from fbt_core.geometry.model_field import ONE_SPACE, field_points, model_field
+from fbt_core.geometry.model_field import ONE_SPACE, field_points
 from fbt_core.trace import Trace
-
-WHOLE = "whole"
 
 GRAPH_TOKENS = 64
 """Tokens that the graph path may go through: those nearest to the two ends."""
@@ -31,59 +27,6 @@ SAMPLES = 65
 
 ROUGH = 1e-6
 """Relative, of the lengths of a matrix: a picture's colours need no more."""
-
-
-@dataclass(frozen=True)
-class Scene:
-    """The ellipsoids of a reading's space, and how points of the residual stream are seen among them: linearly.
-
-    For the whole stream these are the residuals along the PCA that all layers share. A head's reading is of a slice
-    x_i + E a: its tokens stand at their coordinates E^+ x, along the PCA of these, with the head's metric.
-    """
-
-    field: EllipsoidField
-    mean: np.ndarray  # (D,)
-    directions: np.ndarray  # (3, D), of the coordinates the rows of P E^+
-
-    def project(self, points: np.ndarray) -> np.ndarray:
-        """(n, D) to (n, 3)."""
-        return (points - self.mean) @ self.directions.T
-
-    def turn(self, vectors: np.ndarray) -> np.ndarray:
-        """(n, D) vectors, which have no place, to (n, 3)."""
-        return vectors @ self.directions.T
-
-
-def scene(model: Any, trace: Trace, *, layer: int, head: int, reading: str, token: int) -> Scene:
-    """The scene of a reading; for a metric that has a slice a token, of the slice of ``token``."""
-    g, none = _field(model, trace, layer, head, reading, token)
-    x = field_points(trace, layer)
-    finite = x.isfinite().all(1)
-    mean = x[finite].mean(0) if finite.any() else torch.zeros_like(x[0])
-    if g.inclusion is None:
-        shown = _flat(trace) if none else trace
-        field = trace_field(shown, layer, "residual", alike=False, roomy=False)
-        return Scene(field, _numbers(mean), shared_pca(shown, "residual").directions.numpy())
-    left = torch.linalg.pinv(g.inclusion)
-    alone = _slice(trace, layer, head, x @ left.mT, g.inclusion)
-    field = trace_field(alone, 0, "residual")
-    field = replace(
-        field, base="PCA of the tokens in the coordinates of this reading", stage=replace(field.stage, alike=False)
-    )
-    return Scene(field, _numbers(mean), shared_pca(alone, "residual").directions.numpy() @ _numbers(left))
-
-
-def _flat(trace: Trace) -> Trace:
-    """The same residuals without a metric."""
-    return replace(trace, layers=tuple(replace(layer, factors=None, residual_U=None) for layer in trace.layers))
-
-
-def _slice(trace: Trace, layer: int, head: int, coordinates: Tensor, inclusion: Tensor) -> Trace:
-    """One layer whose residual stream is the coordinates, and whose metric is the head's on them."""
-    given = trace.layers[layer]
-    U = given.given.U[head] if given.residual_U is None else inclusion.mT @ given.residual_U.double()
-    stream = {"residual_in": coordinates, "residual_mid": None, "residual_out": coordinates}
-    return replace(trace, layers=(replace(given, residual_U=U, **stream),))
 
 
 @dataclass(frozen=True)
@@ -102,25 +45,6 @@ class Way:
     why: str = ""  # why there is no geodesic to be trusted
 
 
-def lacking(model: Any, trace: Trace, *, layer: int, head: int, reading: str, token: int) -> str:
-    """Why the metric is no function of the point in this reading, a sentence; empty where it is."""
-    return _field(model, trace, layer, head, reading, token)[1]
-
-
-def field_of(model: Any, trace: Trace, layer: int, head: int, reading: str, token: int) -> MetricFunction:
-    """The metric; g = I on the whole stream where there is none, so that there is something to draw."""
-    return _field(model, trace, layer, head, reading, token)[0]
-
-
-def _field(model: Any, trace: Trace, layer: int, head: int, reading: str, token: int) -> tuple[MetricFunction, str]:
-    """The metric; or g = I, and why."""
-    try:
-        return model_field(model, trace, layer, head, reading, token), ""
-    except ValueError as fault:
-        width = trace.layers[layer].residual_in.shape[1]
-        return MetricFunction.low_rank(lambda x: x.new_zeros(width, 1), width, name="g = I"), str(fault)
-
-
 def way(
     model: Any, trace: Trace, *, layer: int, head: int, reading: str, first: int, second: int, neighbours: int = 3
 ) -> Way:
@@ -129,7 +53,7 @@ def way(
     tokens = field_points(trace, layer)
     places = in_slice(g, tokens, tokens[first])
     x, y = places[first], places[second]
-    straight = _numbers(torch.stack([x, y]))
+    straight = torch.stack([x, y]).numpy(force=True)
     if not np.isfinite(straight).all():
         nothing = dict.fromkeys(("euclid", "chord", "true", "graph"), float("nan"))
         return Way(nothing, straight, why="one of the two tokens is not finite")
@@ -143,12 +67,10 @@ def way(
         graph = graph_lengths(g, places[near], neighbours)
     nodes, bound = graph.path(0, 1), float(graph.lengths[0, 1])
     found = connect(g, x, y, samples=SAMPLES, shot=False)
-    if bound < found.length * (1 - SHORTER):  # another way is shorter: the geodesic found is not the shortest one
-        better = through(g, places[near], nodes, samples=SAMPLES)
-        found = better if better.converged and better.length < found.length else found
+    found = improved(g, places[near], graph, 0, 1, found, SAMPLES)
     lengths |= {"true": _length(found), "graph": bound}
     return Way(
-        lengths, straight, _numbers(found.points), _numbers(places[near][nodes]),
+        lengths, straight, found.points.numpy(force=True), places[near][nodes].numpy(force=True),
         tuple(int(near[node]) for node in nodes), neighbours, found.error, found.speed_drift,
         found.steps, found.why,
     )  # fmt: skip
@@ -160,10 +82,6 @@ def _near(places: Tensor, first: int, second: int) -> Tensor:
     order = far.argsort()
     others = order[(order != first) & (order != second) & far[order].isfinite()]
     return torch.cat([torch.tensor([first, second]), others.cpu()[: GRAPH_TOKENS - 2]])
-
-
-def _numbers(values: Tensor) -> np.ndarray:
-    return values.detach().cpu().numpy()
 
 
 def _length(found: Geodesic) -> float:
@@ -185,7 +103,7 @@ def row(
     found = connect_all(g, x, y, ROUGH, samples=2)
     return {
         "true": np.array([_length(one) for one in found]), "error": np.array([one.error for one in found]),
-        "chord": _numbers(chords(g, x, y)), "euclid": _numbers(coordinates(g, y - x).norm(dim=1)),
+        "chord": chords(g, x, y).numpy(force=True), "euclid": coordinates(g, y - x).norm(dim=1).numpy(force=True),
     }  # fmt: skip
 
 
@@ -221,7 +139,8 @@ def replaced(trace: Trace, layer: int, head: int, ratio: np.ndarray, first: int)
     score = own if own == "blended" else "riemannian"
     known = torch.from_numpy(np.where(np.isfinite(ratio), ratio, 1.0) ** 2).to(f.q.device)
     before, after = (
-        _numbers(true_distance_attention(f, one, score, some)[0].double()) for one in (torch.ones_like(known), known)
+        true_distance_attention(f, one, score, some)[0].double().numpy(force=True)
+        for one in (torch.ones_like(known), known)
     )
     named = score if trace.has_metric else "l2"  # which the Riemannian score is where g = I
-    return Replaced(before, after, ~_numbers(allowed(f, some)[:, some]), named)
+    return Replaced(before, after, ~allowed(f, some)[:, some].numpy(force=True), named)

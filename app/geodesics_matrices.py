@@ -12,17 +12,19 @@ from app import frame, widgets
 from app.components.attention_maps import attention_maps
 from app.figures.geodesics import (
     Distances,
-    Variation,
     distance_figure,
     distance_table,
     ratio_difference,
     true_against_chord,
-    variation_figure,
 )
-from app.figures.maps import MapPanels, attention_figure, table
+from app.figures.map_figures import attention_figure
+from app.figures.maps import MapPanels, table
+from app.figures.replaced import Variation, variation_figure
 from app.geodesics import Choice, place, reading_title, sliced, span, unit
-from app.geodesics_lengths import WHOLE, Replaced, replaced, row
-from app.view import Side, View
+from app.geodesics_lengths import Replaced, replaced, row
+from app.geodesics_scene import WHOLE
+from app.side import Side
+from app.view import View
 
 WHAT_IF = "what-if: true distance in place of the chord"
 

@@ -13,7 +13,8 @@ from app.figures.ellipsoids import figure
 from app.figures.torsion import table_of_curves
 from app.geodesics import LENGTHS, Choice, curves, drawn, missing, place, scenes, sliced, unit, ways
 from app.geodesics_lengths import Way
-from app.view import Side, View
+from app.side import Side
+from app.view import View
 
 
 def draw_ways(view: View, choice: Choice) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import cache, widgets
+from app import loading, widgets
 
 MOST = 12
 """Names listed of each kind; the number of all is said."""
@@ -15,7 +15,7 @@ MOST = 12
 
 def card(reference: str, key: str) -> None:
     """Format, size, memory, keys, and what the app can do with it. Everything that a file chose is shown as text."""
-    found = cache.inspection(reference)
+    found = loading.inspection(reference)
     st.markdown(f"**{widgets.plain(found.format or 'Unknown format')}**")
     st.text(found.message)
     with st.container(horizontal=True, gap="large"):

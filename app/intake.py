@@ -13,10 +13,11 @@ import streamlit as st
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app import intake_arrival, intake_hub, intake_store, leases, server, uploads
+from app import intake_arrival, intake_desk, intake_hub, intake_names, intake_store, leases, server, uploads
 from app.components.file_drop import file_drop
 from app.intake_arrival import MINE, described
-from app.intake_store import STORE, Piece
+from app.intake_spool import Piece, take
+from app.intake_store import STORE
 from app.leases import session
 from fbt_core.checkpoints.faults import CheckpointError
 
@@ -45,10 +46,8 @@ def chooser(name: str) -> None:
     """Where files are chosen or dropped. Without our own route, Streamlit's uploader, which holds them in memory."""
     if server.SERVED:
         key = f"{name}-drop"
-        base = st.get_option("server.baseUrlPath").strip("/")
-        address = f"/{base}/upload" if base else "/upload"
-        limit, most = intake_store.MAXIMUM_BYTES, intake_store.MAXIMUM_FILES
-        file_drop(key, address, _token(name, key), limit, most, partial(_sent, name, key))
+        limit, most = intake_store.MAXIMUM_BYTES, intake_names.MAXIMUM_FILES
+        file_drop(key, f"{server.base()}/upload", _token(name, key), limit, most, partial(_sent, name, key))
         return
     key = f"{name}-{st.session_state.get(f'_{name}_round', 0)}"
     st.file_uploader(
@@ -61,9 +60,9 @@ def _token(name: str, key: str) -> str:
     """This chooser's ticket; a new one when the last was used, refused or has expired."""
     token = st.session_state.get(f"_{name}_ticket", "")
     if st.session_state.get(key, {}).get("stale") == token:
-        server.DESK.close(token)
-    if not server.DESK.valid(token):
-        token = st.session_state[f"_{name}_ticket"] = server.DESK.issue(session())
+        intake_desk.DESK.close(token)
+    if not intake_desk.DESK.valid(token):
+        token = st.session_state[f"_{name}_ticket"] = intake_desk.DESK.issue(session())
     return token
 
 
@@ -72,7 +71,7 @@ def _sent(name: str, key: str) -> None:
     sent = st.session_state[key].get("sent")
     if not isinstance(sent, dict):
         return
-    pieces = server.DESK.claim(str(sent.get("token")), session())
+    pieces = intake_desk.DESK.claim(str(sent.get("token")), session())
     names = [str(label) for label in sent.get("names", ())]
     if len(names) != len(pieces):
         STORE.discard(pieces)
@@ -99,7 +98,7 @@ def _copied(chosen: Sequence[Any]) -> list[Piece]:
     pieces: list[Piece] = []
     try:
         for file in chosen:
-            pieces.append(intake_store.take(STORE, file, file.name))
+            pieces.append(take(STORE, file, file.name))
     except BaseException:
         STORE.discard(pieces)
         raise

@@ -8,8 +8,9 @@ from typing import Any
 
 import streamlit as st
 
-from app import cache, inspection, uploads
-from app.intake_store import STORE, Piece
+from app import inspection, loading, uploads
+from app.intake_spool import Piece
+from app.intake_store import STORE
 from app.leases import session
 from app.run import PART
 from app.widgets import PENDING, plain
@@ -45,9 +46,9 @@ def receive(side: str, names: list[str], pieces: Callable[[], list[Piece]], labe
         if _keep_adapter(upload):
             st.session_state[INCOMING] = Incoming(upload.reference, side, is_adapter=True)
             return
-        found = cache.inspection(upload.reference)
+        found = loading.inspection(upload.reference)
         if not found.ok:
-            cache.checkpoint(upload.reference)  # says the same in three parts
+            loading.checkpoint(upload.reference)  # says the same in three parts
             raise CheckpointError(found.message, "a checkpoint that can be opened", "Choose another file.")
     except CheckpointError as fault:
         if upload is not None:
@@ -77,7 +78,7 @@ def show() -> None:
 
 def _decided(incoming: Incoming) -> str | None:
     """The reference to open, asking what only its owner knows; None while that is open."""
-    found = cache.inspection(incoming.reference)
+    found = loading.inspection(incoming.reference)
     reference = incoming.reference
     wanted = getattr(st.session_state["run"], incoming.side.lower())
     if uploads.parsed(wanted).name == uploads.parsed(reference).name:
@@ -116,7 +117,7 @@ def _open(incoming: Incoming, reference: str) -> None:
     """Load it and show it; when that fails, say why and keep nothing of it."""
     try:
         with st.spinner("Opening the checkpoint"):
-            cache.checkpoint(uploads.stamped(reference))
+            loading.checkpoint(uploads.stamped(reference))
     except CheckpointError as fault:
         _refuse(incoming, fault)
     except (MemoryError, OSError, RuntimeError, ValueError) as fault:
@@ -185,7 +186,7 @@ def _drop(reference: str) -> None:
     used = [*st.session_state.get(MINE, ()), *st.session_state.get(ADAPTERS, ())]
     opened = {uploads.parsed(name).name for name in used}
     if (digest := uploads.parsed(reference).name) not in opened:
-        cache.release(reference)
+        loading.release(reference)
         STORE.drop(digest, session())
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from app.intake_store import CHUNK, STORE, Piece
+from app.intake_spool import CHUNK, Piece
+from app.intake_store import STORE
 
 VARIABLE = "FIBERSCOPE_HUB"
 

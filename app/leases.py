@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app import cache, tiles
+from app import loading, tiles
+from app.intake_desk import DESK
 from app.intake_store import STORE
-from app.server import DESK
+from app.kept import BUDGET
 from app.uploads import parsed
 from fbt_core.checkpoints.memory import give_back
 
@@ -70,7 +71,7 @@ def expire(now: float = float("inf")) -> None:
         deserted = not (OPEN or WAITING)
     _release(gone)
     if deserted:
-        cache.BUDGET.clear()
+        BUDGET.clear()
         give_back()
 
 
@@ -86,6 +87,6 @@ def _idle(session: str, needed: frozenset[str]) -> frozenset[str]:
 def _release(references: Iterable[str]) -> None:
     large = [reference for reference in references if parsed(reference).kind != "demo"]  # those are small, and compared
     for reference in large:
-        cache.release(reference)
+        loading.release(reference)
     if large:
         give_back()

@@ -7,7 +7,8 @@ from typing import Any
 import streamlit as st
 
 from app import intake, metrics, uploads
-from app.intake_store import STORE, take
+from app.intake_spool import take
+from app.intake_store import STORE
 from app.run import MAXIMUM_RANK, MAXIMUM_STRENGTH, Run
 from app.run_state import number
 from app.widgets import plain

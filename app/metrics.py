@@ -14,7 +14,7 @@ from fbt_core.geometry.sources import SOURCES, Options, apply, with_strength
 from fbt_core.trace import Trace
 
 if TYPE_CHECKING:
-    from app.cache import Request
+    from app.request import Request
     from fbt_core.claims import Evidence
 
 OFFERED = tuple(name for name in SOURCES if name != "learned")

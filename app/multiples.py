@@ -12,7 +12,8 @@ from app import widgets
 from app.components.small_chart import small_chart
 from app.figures.sparkline import sparkline
 from app.figures.tokens import STEADY
-from app.view import Side, View
+from app.side import Side
+from app.view import View
 from fbt_core.attention.scores import SCORES
 from fbt_core.measures import MEASURES
 

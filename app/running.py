@@ -8,8 +8,9 @@ from dataclasses import replace
 import streamlit as st
 import torch
 
-from app import cache, inspection, metric_choices, metrics, widgets
-from app.view import Side, View
+from app import inspection, metric_choices, metrics, traces, widgets
+from app.side import Side
+from app.view import View
 from fbt_core.checkpoints import CheckpointError
 from fbt_core.checkpoints.memory import give_back
 
@@ -57,10 +58,10 @@ def _with_source(side: Side) -> Side:
     if not side.request.source:
         return side
     bare = replace(side, request=side.request.bare)
-    reason = cache.reasons(bare.request).get(metrics.kind(side.request.source), "")
+    reason = traces.reasons(bare.request).get(metrics.kind(side.request.source), "")
     try:
         if not reason:
-            cache.trace(side.request)
+            traces.trace(side.request)
             return side
     except (ValueError, CheckpointError) as fault:
         reason = str(fault)
@@ -105,7 +106,7 @@ def _tell(view: View) -> None:
         view.layer_note.caption(widgets.plain("; ".join(notes)))
     bare = next((side for side in view.sides if not side.checkpoint.config.has_metric), None)
     if bare is not None and view.source_note is not None:
-        metric_choices.tell(view.source_note, cache.reasons(bare.request.bare))
+        metric_choices.tell(view.source_note, traces.reasons(bare.request.bare))
 
 
 def _varied(side: Side) -> bool:

@@ -7,11 +7,12 @@ from typing import Any
 
 import streamlit as st
 
-from app import cache, input_choices, inputs, intake, leases, metric_choices, uploads
-from app.cache import Request
+from app import encodings, input_choices, inputs, intake, leases, loading, metric_choices, traces, uploads
+from app.request import Request
 from app.run import MATCHES, Run
 from app.run_state import begin, number, settle, value
-from app.view import Side, View
+from app.side import Side
+from app.view import View
 from app.widgets import PENDING
 from fbt_core.checkpoints import Checkpoint
 from fbt_core.checkpoints.faults import CheckpointError
@@ -84,7 +85,7 @@ def _checkpoints(run: Run) -> Run:
 def _load(name: str, reference: str) -> Checkpoint | None:
     """A checkpoint, or None and the reason on the page: a faulty B must not take A away."""
     try:
-        return cache.checkpoint(reference)
+        return loading.checkpoint(reference)
     except CheckpointError as fault:
         intake.show_missing(name, reference, fault)
         return None
@@ -96,7 +97,7 @@ def _notices(run: Run, opened: list[Opened], encoded: list[tuple[Encoding, str]]
         (name, reference) for (name, reference, loaded), (_, why) in zip(opened, encoded, strict=True)
         if not why and not inputs.sees_pictures(loaded)
     ]  # fmt: skip
-    texts = [cache.encoding(reference, run.text) for _, reference in reading]
+    texts = [encodings.encoding(reference, run.text) for _, reference in reading]
     input_choices.notices(run.text, [name for name, _ in reading], texts)
 
 
@@ -139,7 +140,7 @@ def _rest(run: Run, models: list[Opened]) -> Run:
             format_func=MATCHES.__getitem__, required=True,
         )  # fmt: skip
         run = run.change(match=match or run.match)
-    devices = cache.devices()
+    devices = loading.devices()
     if len(devices) == 1:
         return run.change(device="cpu")
     name = {"auto": "auto: all GPUs together"}
@@ -188,10 +189,10 @@ def _encoded(run: Run, reference: str, checkpoint: Checkpoint) -> tuple[Encoding
     request = request_of(run, reference, checkpoint)
     try:
         if inputs.sees_pictures(checkpoint):
-            return cache.rows(request), ""
-        text = cache.encoding(reference, run.text)[0] if run.text.strip() else inputs.nothing()
+            return traces.rows(request), ""
+        text = encodings.encoding(reference, run.text)[0] if run.text.strip() else inputs.nothing()
         why = inputs.missing(checkpoint, text)
-        return (inputs.nothing(), why) if why else (cache.rows(request), "")
+        return (inputs.nothing(), why) if why else (traces.rows(request), "")
     except ValueError as fault:
         return inputs.nothing(), f"This input cannot be read: {fault}"
 

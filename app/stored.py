@@ -19,7 +19,7 @@ from fbt_core.trace import Trace
 from fbt_core.trace_file import load_trace, read_of, save_trace
 
 if TYPE_CHECKING:
-    from app.cache import Request
+    from app.request import Request
 
 
 def place() -> Path:

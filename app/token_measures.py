@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from app import cache, curvature
+from app import answers, curvature
 from app.figures import theme
 from app.predictions import predictions
-from app.view import READS_METRIC, Side, View, reads_metric
+from app.side import READS_METRIC, Side, reads_metric
+from app.view import View
 from fbt_core.measures import MEASURES
 from fbt_core.measures.geometry import GEOMETRY
 
@@ -52,7 +53,7 @@ def usual(view: View) -> str:
 def values(side: Side, name: str) -> np.ndarray:
     """(L,): the loss, or the measure at this side's layer and head; NaN where that layer has no attention."""
     if name == LOSS:
-        return cache.derived(side.request.bare, predictions, count=5).loss
+        return answers.derived(side.request.bare, predictions, count=5).loss
     if not side.block.heads:
         return np.full(len(side.tokens), np.nan)
     return side.reading(name, layer=side.layer, head=side.head).values[0, 0]

@@ -10,12 +10,13 @@ import streamlit as st
 
 from app import ellipsoids
 from app.choices import pick
-from app.figures.ellipsoids import LABELLED, Curve, EllipsoidView
+from app.figures.ellipsoid_view import LABELLED, Curve, EllipsoidView
 from app.figures.torsion import SPREAD, Carried, carried_curves, plane_curves
 from app.geodesics import pick_reading
-from app.geodesics_lengths import Scene
+from app.geodesics_scene import Scene
+from app.side import Side
 from app.torsion_numbers import VECTORS, Loop, Turns, carried, loop_of, turns, value_planes
-from app.view import Side, View
+from app.view import View
 
 DRAWN = {"turned": "turned into view", "exact": "exact projection"}
 """How a plane of many dimensions becomes one of three."""
@@ -58,8 +59,7 @@ def choose_loop(view: View) -> Choice:
         reading = pick_reading(view, "loop_on", "block")
         vector = pick("Carried vector", "vector", VECTORS, SIGNED, 250, VECTORS.__getitem__)
         with st.popover("More"):
-            size = pick("Glyph size", "size", ellipsoids.SIZES, 1.0, 240, lambda factor: f"{factor:g} times")
-            labels = st.toggle("Token labels", value=count <= LABELLED, key="loop-labels", persist_state="session")
+            size, labels = ellipsoids.pick_look(count <= LABELLED, "loop-labels")
     return Choice(tokens, reading, vector, size, labels)
 
 

@@ -13,8 +13,9 @@ from app.components.ellipsoid_field import ellipsoid_field
 from app.figures.ellipsoids import figure
 from app.figures.torsion import table_of_curves
 from app.geodesics import drawn, place, scenes, sliced, unit
-from app.geodesics_lengths import Scene
 from app.geodesics_panels import tell_missing
+from app.geodesics_scene import Scene
+from app.side import Side
 from app.torsion import (
     MOST_NEIGHBOURS,
     SIGNED,
@@ -29,7 +30,7 @@ from app.torsion import (
     other_loop,
 )
 from app.torsion_numbers import VECTORS, Loop
-from app.view import Side, View
+from app.view import View
 
 WHY_ZERO = (
     r"FiberTransport's holonomy is zero by construction: it moves a vector from token $j$ to token $i$ by "

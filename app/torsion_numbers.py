@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from app.figures.torsion import Planes
-from app.geodesics_lengths import field_of
+from app.geodesics_scene import field_of
 from fbt_core.geometry.drawn_space import Basis, shared_pca
 from fbt_core.geometry.function import MetricFunction
 from fbt_core.geometry.graph_paths import in_slice
@@ -121,10 +121,10 @@ def carried(
         lengths += [g.inner(x, a[0], a[0]).sqrt() for x, a in zip(way.points, way.vectors, strict=True)]
     times = torch.linspace(0, 1, EDGE, dtype=torch.float64, device=corners.device)
     return replace(
-        loop, edges=tuple(_numbers(edge(times)[0]) for edge in found.edges),
-        stations=_numbers(torch.cat([corners, corners[:1]])),
-        vectors=_numbers(torch.stack([g.embed(one) for one in vectors])),
-        coordinates=_numbers(start), turned=angle_between(g, corners[0], start, w),
+        loop, edges=tuple(edge(times)[0].numpy(force=True) for edge in found.edges),
+        stations=torch.cat([corners, corners[:1]]).numpy(force=True),
+        vectors=torch.stack([g.embed(one) for one in vectors]).numpy(force=True),
+        coordinates=start.numpy(force=True), turned=angle_between(g, corners[0], start, w),
         kept=float((torch.stack(lengths) - 1).abs().max()),
     )  # fmt: skip
 
@@ -150,7 +150,7 @@ def _measured(
     found = holonomy(g, corners, tolerance=tolerance)
     loop = Loop(
         tokens,
-        _numbers(found.angles),
+        found.angles.numpy(force=True),
         found.error,
         float(sum(found.lengths)),
         found.why,
@@ -181,7 +181,3 @@ def _start(g: MetricFunction, x: Tensor, found: Holonomy, vector: str) -> Tensor
             w = (vectors * values.rsqrt()) @ (vectors.mT @ turned.eigenvectors[:, place].real)
     size = g.inner(x, w, w).sqrt()
     return w / torch.where(size > 0, size, 1)
-
-
-def _numbers(values: Tensor) -> np.ndarray:
-    return values.detach().cpu().numpy()

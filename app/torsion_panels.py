@@ -14,9 +14,10 @@ from app.components.ellipsoid_field import ellipsoid_field
 from app.figures import theme
 from app.figures.ellipsoids import figure
 from app.figures.torsion import ByToken, by_token, head_maps, table_of_curves
+from app.side import Side
 from app.torsion import DRAWN, turned, value_views
 from app.torsion_numbers import Turns
-from app.view import Side, View
+from app.view import View
 
 NONE = "this model has no TorsionNet, so $T = 0$ and its values are turned by nothing"
 

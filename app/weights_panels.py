@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import cache, uploads, weights, widgets
+from app import answers, loading, uploads, weights, weights_numbers, weights_spectrum, widgets
 from app.figures import spectra
 from fbt_core.checkpoints import Checkpoint
 from fbt_core.checkpoints.faults import CheckpointError
@@ -51,7 +51,7 @@ def sides() -> list[Stored]:
     found = []
     for name, reference in zip("AB", map(uploads.stamped, st.session_state["run"].references), strict=False):
         try:
-            found.append(Stored(name, reference, cache.checkpoint(reference)))
+            found.append(Stored(name, reference, loading.checkpoint(reference)))
         except CheckpointError:
             continue
     return found
@@ -60,7 +60,7 @@ def sides() -> list[Stored]:
 def tensors(side: Stored) -> pd.DataFrame:
     """The table of one side; its rows."""
     with st.spinner("Reading every tensor"):
-        rows = cache.of_weights(side.reference, weights.table)
+        rows = answers.of_weights(side.reference, weights_numbers.table)
     remarkable = int((rows["remarks"] != "").sum())
     said = f"{len(rows):,} tensors · {int(rows['numbers'].sum()):,} numbers · {remarkable:,} with remarks"
     st.markdown(f"**{widgets.plain(side.title)}** · {said}")
@@ -92,7 +92,7 @@ def chosen(shown: list[Stored]) -> list[tuple[Stored, str]]:
     return picked
 
 
-Measured = list[tuple[Stored, str, weights.Spectrum]]
+Measured = list[tuple[Stored, str, weights_spectrum.Spectrum]]
 
 
 def measured(picked: list[tuple[Stored, str]]) -> Measured:
@@ -105,7 +105,7 @@ def measured(picked: list[tuple[Stored, str]]) -> Measured:
     return found
 
 
-def summary(s: weights.Spectrum) -> dict[str, str]:
+def summary(s: weights_spectrum.Spectrum) -> dict[str, str]:
     """A spectrum in six numbers."""
     top, bottom = (float(s.values[0]), float(s.values[-1])) if len(s.values) else (0.0, 0.0)
     return {
@@ -130,14 +130,14 @@ def spectrum(picked: list[tuple[Stored, str]], found: Measured) -> None:
     widgets.show(figure, pd.concat(frames), "spectrum", " ".join([SPECTRUM, notes]), "singular-values")
 
 
-def _spectrum(side: Stored, name: str) -> weights.Spectrum | None:
-    work = weights.cost(side.checkpoint, name)
-    if work > weights.QUICK and not st.toggle(
+def _spectrum(side: Stored, name: str) -> weights_spectrum.Spectrum | None:
+    work = weights_spectrum.cost(side.checkpoint, name)
+    if work > weights_spectrum.QUICK and not st.toggle(
         f"Compute the spectrum of {side.name}: {work:.0e} multiplications, a minute or more", key=f"want-{side.name}"
     ):
         return None
     try:
-        return cache.of_weights(side.reference, weights.spectrum, name=name)
+        return answers.of_weights(side.reference, weights_spectrum.spectrum, name=name)
     except CheckpointError as fault:
         st.text(f"{side.name} has no spectrum here: got {fault.got}; expected {fault.expected}. {fault.remedy}")
         return None
@@ -147,7 +147,7 @@ def values(picked: list[tuple[Stored, str]]) -> None:
     """The values themselves."""
     drawn, frames = [], []
     for side, name in picked:
-        counts, edges = cache.of_weights(side.reference, weights.histogram, name=name)
+        counts, edges = answers.of_weights(side.reference, weights_numbers.histogram, name=name)
         if len(counts):
             drawn.append(spectra.Counts(_label(picked, side, name), counts, edges))
             columns = {"side": side.title, "tensor": name, "from": edges[:-1], "to": edges[1:], "count": counts}
@@ -160,7 +160,7 @@ def values(picked: list[tuple[Stored, str]]) -> None:
 
 def norms(shown: list[Stored], rows: list[pd.DataFrame]) -> None:
     """Norms by layer, a figure a side, on one scale."""
-    tables = [weights.by_layer(table) for table in rows]
+    tables = [weights_numbers.by_layer(table) for table in rows]
     kinds = (
         pd.concat(tables).groupby("pattern", sort=False).agg(layers=("layer", "nunique"), numbers=("numbers", "max"))
     )

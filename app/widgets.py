@@ -9,11 +9,12 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from app.cache import BUDGET
 from app.components.figure_export import figure_export
 from app.figures import theme
+from app.kept import BUDGET
+from app.side import Side
 from app.tables import Table, csv
-from app.view import Side, View
+from app.view import View
 from fbt_core.checkpoints.memory import gib
 from fbt_core.geometry.sources import WHAT_IF
 

@@ -16,27 +16,22 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-import torch
 import typer
 from playwright.sync_api import Page, sync_playwright
 
 from bench.laps import machine
-from fbt_core import checkpoints
-from fbt_core.checkpoints.native import save
-from fbt_core.training.grammar import sample_text
+from bench.models import ROOT, stretched, text_of
 from tests.browser.chromium import ARGUMENTS, obtain
-from tests.browser.server import running
+from tests.browser.server import Server, running
 
-ROOT = Path(__file__).resolve().parents[1]
 WATCH = Path(__file__).with_name("watch.js").read_text(encoding="utf-8")
 HANG = 90_000.0  # milliseconds after which a drawing that does not come is given up
 STILL = 700.0  # milliseconds without a byte or a drawing: the page has come to rest
-CONTEXT = 4096
 
 DRAWN = {"ellipsoids": "scene", "attention": "maps", "overview": "", "depth": ""}
 """Page to the class of what counts its own drawings there."""
@@ -62,34 +57,14 @@ class Cost:
         return self.server + self.paint
 
 
-def stretched(path: Path, context: int = CONTEXT) -> None:
-    """Write the bundled Riemannian checkpoint with its learned positions interpolated to ``context``."""
-    found = checkpoints.load(ROOT / "assets" / "riemannian.safetensors")
-    tensors = dict(found.tensors)
-    rows = tensors["position.weight"].T[None]
-    longer = torch.nn.functional.interpolate(rows, size=context, mode="linear", align_corners=True)
-    tensors["position.weight"] = longer[0].T.contiguous()
-    save(path, replace(found.config, context=context), tensors, found.tokenizer, {"note": "positions stretched"})
-
-
-def text_of(tokens: int) -> str:
-    """Sentences of the training grammar, ``tokens`` - 1 words: the tokenizer adds one."""
-    words: list[str] = []
-    seed = 0
-    while len(words) < tokens - 1:
-        words += sample_text(seed).split()
-        seed += 1
-    return " ".join(words[: tokens - 1])
-
-
 @contextmanager
-def app(scratch: Path) -> Iterator[str]:
-    """A server that also offers the stretched checkpoint; its address."""
+def app(scratch: Path) -> Iterator[Server]:
+    """A server that also offers the stretched checkpoint."""
     assets = scratch / "assets"
     shutil.copytree(ROOT / "assets", assets)
     stretched(assets / "long.safetensors")
     with running(ROOT, scratch, FIBERSCOPE_ASSETS=str(assets)) as server:
-        yield server.address
+        yield server
 
 
 def moved(label: str) -> Callable[[Page], None]:
@@ -202,11 +177,11 @@ def main(
         browser = playwright.chromium.launch(
             executable_path=obtain(playwright, Path(scratch) / "install.log"), args=ARGUMENTS
         )
-        with app(Path(scratch)) as address:
+        with app(Path(scratch)) as server:
             for name, length in wanted:
                 if name not in (only or name) or tokens not in (0, length):
                     continue
-                for row in measured(browser, address, name, length, rounds):
+                for row in measured(browser, server.address, name, length, rounds):
                     first = row.total if row.change == "first" else first
                     rows.append(row)
                     if not as_json:

@@ -16,37 +16,30 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
 
-import torch
 import typer
 from playwright.sync_api import sync_playwright
 
 from bench import peer_pages
 from bench.browser_cost import Cost, Limits, cost_of
 from bench.laps import machine, spread
-from bench.pages import text_of
+from bench.models import ROOT, attention_of, text_of, untrained
 from bench.trace import sample
 from fbt_core import checkpoints
 from fbt_core.checkpoints import Checkpoint
-from fbt_core.checkpoints.native import save
-from fbt_core.model import FiberBundleTransformer, build
 from tests.browser.chromium import obtain
 from tests.browser.server import running
 
-ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "build" / "peers"
 OURS = "Fiberscope"
 DRAWN = '[data-testid="stApp"][data-test-script-state="notRunning"] .maps[data-updates]'
 UNTRAINED, REAL = "untrained", "sample:smollm2-135m"
 MOST_MEGABYTES = 300.0
 """Of a page, above which it is neither opened nor, as far as the last one tells, made."""
-
-SPREAD = 3.0
-"""What the untrained model's queries are multiplied by: its attention would else be the same everywhere."""
 
 
 @dataclass(frozen=True)
@@ -57,25 +50,6 @@ class Row:
     way: str
     costs: tuple[Cost, ...]
     why: str = ""
-
-
-def untrained(path: Path) -> None:
-    """Write a causal checkpoint of 12 layers x 12 heads of width 16, with a bundled tokenizer."""
-    bundled = checkpoints.load(ROOT / "assets" / "riemannian.safetensors")
-    config = replace(bundled.config, layers=12, heads=12, width=192, feed_forward=192, transport="none", torsion_rank=0)
-    tensors = {
-        name: tensor * SPREAD if name.endswith("query.weight") else tensor
-        for name, tensor in FiberBundleTransformer(config).state_dict().items()
-    }
-    save(path, config, tensors, bundled.tokenizer, {"note": "untrained"})
-
-
-def attention_of(checkpoint: Checkpoint, text: str) -> tuple[list[torch.Tensor], list[str]]:
-    """A model's own attention on a text, a tensor (head, row, column) a layer, and its tokens."""
-    encoding = checkpoint.tokenizer.encode(text)
-    trace = build(checkpoint).traces(torch.tensor(encoding.ids), tokens=encoding.tokens)[""]
-    maps = [torch.stack([layer.attention(head, layer.score) for head in range(layer.heads)]) for layer in trace.layers]
-    return maps, list(encoding.tokens)
 
 
 @dataclass

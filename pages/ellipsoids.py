@@ -8,7 +8,9 @@ import streamlit as st
 
 from app import ellipsoids, frame, widgets
 from app.components.ellipsoid_field import ellipsoid_field
-from app.figures.ellipsoids import difference, figure, table
+from app.ellipsoids_words import both, caption
+from app.figures.ellipsoid_view import table
+from app.figures.ellipsoids import difference, figure
 from app.view import View
 
 
@@ -41,7 +43,7 @@ for column, side, drawn in zip(st.columns(len(shown)), view.sides, shown, strict
         picked = ellipsoid_field(drawn, key=key)
         widgets.below(
             key, lambda drawn=drawn: figure(drawn, dark), lambda drawn=drawn: table(drawn),
-            ellipsoids.caption(choice, drawn.field, side.block.residual_U is not None), drawn.name, seen=False,
+            caption(choice, drawn.field, side.block.residual_U is not None), drawn.name, seen=False,
         )  # fmt: skip
         if picked is not None:
             widgets.select_token(picked)
@@ -49,7 +51,7 @@ for column, side, drawn in zip(st.columns(len(shown)), view.sides, shown, strict
 if view.compare and view.mismatch is None:
     titles = [side.title for side in view.sides]
     widgets.show(
-        difference(shown[0], shown[1], titles), lambda: ellipsoids.both(shown, titles), "ellipsoids-difference",
+        difference(shown[0], shown[1], titles), lambda: both(shown, titles), "ellipsoids-difference",
         f"B minus A of the colour measure, token by token. {view.mapping}.",
         f"{shown[1].name}-minus-{shown[0].name.removeprefix('ellipsoids-')}",
     )  # fmt: skip

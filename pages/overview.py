@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import cache, frame, inputs, inspection, multiples, summary, token_measures, widgets
+from app import answers, frame, inputs, inspection, multiples, summary, token_measures, traces, widgets
 from app.choices import start
 from app.components.token_strip import token_strip
 from app.figures.tokens import Scale, bars, scale_of
 from app.predictions import predictions
-from app.view import Side, View
+from app.side import Side
+from app.view import View
 from fbt_core.tokenizer import Tokenizer
 
 NOTICES = 3
@@ -47,7 +48,7 @@ def loaded(view: View) -> None:
 
 def everything(side: Side) -> None:
     """All that is known of a checkpoint: its model, its training, its file's headers."""
-    check = cache.self_check(side.request.bare) if side.foreign else None
+    check = traces.self_check(side.request.bare) if side.foreign else None
     rows = summary.describe(side.checkpoint, check)
     table = pd.DataFrame({"property": rows.keys(), "value": rows.values()})
     st.dataframe(table, hide_index=True, width=620, height=36 * min(len(table) + 1, 15))
@@ -59,7 +60,7 @@ def everything(side: Side) -> None:
 def checked(view: View) -> None:
     """How far each traced pass is from the library's own: wrong numbers would otherwise be silent."""
     for side in view.sides:
-        if side.foreign and (check := cache.self_check(side.request.bare)) is not None:
+        if side.foreign and (check := traces.self_check(side.request.bare)) is not None:
             name = f"{side.name}: " if view.compare else ""
             apart = "are equal to the last bit"
             if check.difference:
@@ -148,14 +149,14 @@ def expected(view: View) -> None:
 
 def continuations(view: View, side: Side) -> None:
     """One side's table."""
-    guess = cache.derived(side.request.bare, predictions, count=5)
+    guess = answers.derived(side.request.bare, predictions, count=5)
     mean = f"{guess.mean_loss:.3f} nats a token" if len(guess.loss) > 1 else "needs two tokens"
     note = f" · :orange[{side.what_if_forward}]" if side.what_if_forward else ""
     st.markdown(f"**{widgets.plain(side.title)}** · mean loss {mean}{note}")
     tokenizer = side.checkpoint.tokenizer
     rows = {"token": side.tokens, "loss (nats)": guess.loss}
     if side.name == "B" and view.mismatch is None and view.a.forward.logits is not None:
-        rows["B − A"] = guess.loss - cache.derived(view.a.request.bare, predictions, count=5).loss
+        rows["B − A"] = guess.loss - answers.derived(view.a.request.bare, predictions, count=5).loss
     for rank in range(guess.ids.shape[1]):
         pairs = zip(guess.ids[:, rank], guess.probabilities[:, rank], strict=True)
         rows[f"next {rank + 1}"] = [f"{label_of(tokenizer, int(index))}  {chance:.3f}" for index, chance in pairs]

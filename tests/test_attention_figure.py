@@ -14,8 +14,9 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from app import attention, cache, uploads
+from app import attention, uploads
 from app.figures import theme
+from app.kept import BUDGET
 from fbt_core.attention.views import one_map
 from fbt_core.checkpoints import native
 from fbt_core.config import FiberBundleConfig
@@ -51,12 +52,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def page(models: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppTest]:
     monkeypatch.setattr(uploads, "ASSETS", models)
-    cache.BUDGET.clear()  # other tests may have read bundled checkpoints of these names
+    BUDGET.clear()  # other tests may have read bundled checkpoints of these names
     app = AppTest.from_file(str(root / "streamlit_app.py"), default_timeout=240)
     app.query_params["layer"] = "1"
     app.query_params["head"] = "1"
     yield app
-    cache.BUDGET.clear()
+    BUDGET.clear()
 
 
 def opened(app: AppTest, **query: str) -> AppTest:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from app import cache, leases
+from app import answers, leases, loading, traces
 from app.budget import SMALL, Budget, _parts, blocks
-from app.cache import Request
-from app.kept import most
+from app.kept import BUDGET, most
+from app.request import Request, references
 from fbt_core.checkpoints import memory
 from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.checkpoints.memory import available_bytes, check_fits, limit
@@ -24,9 +24,9 @@ REQUEST = Request("demo:riemannian", "the old sailor near the ships sings")
 @pytest.fixture
 def emptied() -> Iterator[Budget]:
     """The app's budget with nothing in it."""
-    cache.BUDGET.clear()
-    yield cache.BUDGET
-    cache.BUDGET.clear()
+    BUDGET.clear()
+    yield BUDGET
+    BUDGET.clear()
 
 
 def weight(value: object) -> int:
@@ -81,7 +81,7 @@ def test_cycles_and_meta_tensors_have_an_end() -> None:
 
 
 def test_the_memory_of_a_trace_is_that_of_its_tensors() -> None:
-    trace = cache.trace(REQUEST)
+    trace = traces.trace(REQUEST)
     factors = [getattr(layer.factors, name) for layer in trace.layers for name in ("q", "k", "v")]
     storages = [tensor.untyped_storage() for tensor in (trace.normed, trace.logits, *factors)]
     assert {one.data_ptr(): one.nbytes() for one in storages}.items() <= blocks(trace).items()
@@ -162,39 +162,39 @@ def test_the_cap_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_small_budget_gives_the_same_answers(emptied: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("effective_rank", "entropy")
-    expected = [cache.reading(REQUEST, name).values for name in names]
+    expected = [answers.reading(REQUEST, name).values for name in names]
     emptied.clear()
     monkeypatch.setattr(emptied, "most", 1)
     for _ in range(2):
         for name, values in zip(names, expected, strict=True):
-            assert np.array_equal(cache.reading(REQUEST, name).values, values)
+            assert np.array_equal(answers.reading(REQUEST, name).values, values)
             assert len(emptied.entries) == 1
 
 
 def test_a_reading_is_computed_once_and_cannot_be_written(emptied: Budget) -> None:
-    found = cache.reading(REQUEST, "effective_rank")
-    assert cache.reading(REQUEST, "effective_rank") is found
+    found = answers.reading(REQUEST, "effective_rank")
+    assert answers.reading(REQUEST, "effective_rank") is found
     with pytest.raises(ValueError, match="read-only"):
         found.values[0] = 1.0
 
 
 def test_a_model_shares_no_byte_twice_with_its_checkpoint(emptied: Budget) -> None:
-    model = cache.model(REQUEST.reference, "cpu")
-    both = blocks(model) | blocks(cache.checkpoint(REQUEST.reference))
+    model = loading.model(REQUEST.reference, "cpu")
+    both = blocks(model) | blocks(loading.checkpoint(REQUEST.reference))
     assert emptied.held == sum(both.values()) + 2 * SMALL
 
 
 def test_what_is_released_is_of_that_checkpoint_alone(emptied: Budget) -> None:
     other = replace(REQUEST, reference="demo:l2")
-    mine = cache.reading(REQUEST, "effective_rank")
-    theirs = cache.reading(other, "effective_rank")
-    assert set(cache.references(("a", REQUEST, (other, 3)))) >= {"demo:riemannian", "demo:l2"}
-    cache.release("demo:riemannian")
-    assert cache.reading(other, "effective_rank") is theirs
-    assert cache.reading(REQUEST, "effective_rank") is not mine
+    mine = answers.reading(REQUEST, "effective_rank")
+    theirs = answers.reading(other, "effective_rank")
+    assert set(references(("a", REQUEST, (other, 3)))) >= {"demo:riemannian", "demo:l2"}
+    loading.release("demo:riemannian")
+    assert answers.reading(other, "effective_rank") is theirs
+    assert answers.reading(REQUEST, "effective_rank") is not mine
     emptied.clear()
-    cache.trace(REQUEST)
-    cache.release("demo:riemannian")
+    traces.trace(REQUEST)
+    loading.release("demo:riemannian")
     assert not emptied.entries  # encoding, checkpoint, model, trace
 
 
@@ -207,15 +207,15 @@ def test_a_metric_goes_on_at_the_layer_where_it_was_stopped(emptied: Budget, mon
         if len(asked) == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(cache, "tell", stopping)
+    monkeypatch.setattr(traces, "tell", stopping)
     with pytest.raises(KeyboardInterrupt):
-        cache.trace(request)
+        traces.trace(request)
     (layers,) = [value for key, (value, _) in emptied.entries.items() if key[0] == "layers"]
     first = layers[0]
-    found = cache.trace(request)
+    found = traces.trace(request)
     assert first is layers[0] and not any(key[0] == "layers" for key in emptied.entries)
     emptied.clear()
-    again = cache.trace(request)
+    again = traces.trace(request)
     assert all(torch.equal(one.given.U, two.given.U) for one, two in zip(found.layers, again.layers, strict=True))
 
 
@@ -223,7 +223,7 @@ def test_when_everybody_has_left_everything_goes(emptied: Budget, monkeypatch: p
     monkeypatch.setattr(leases, "OPEN", {})
     monkeypatch.setattr(leases, "WAITING", {})
     leases.show("one", (REQUEST.reference,))
-    cache.reading(REQUEST, "effective_rank")
+    answers.reading(REQUEST, "effective_rank")
     leases.expire()
     assert emptied.held > 0
     monkeypatch.setattr(leases, "GRACE", 1e6)

@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import cache, claims, claims_results
-from app.cache import Request
+from app import answers, claims, claims_results
 from app.claims_panels import frame_of
 from app.figures import claims as figures
+from app.kept import BUDGET
+from app.request import Request
 from fbt_core.claims import CLAIMS, VERDICTS, Chart, Claim, Curve, Finding, Mark
 from fbt_core.claims.evidence import Unavailable
 from tests.test_pages import complaints, opened, stand_ins  # noqa: F401  (a fixture)
@@ -54,7 +55,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return replace(claim, function=function)
 
     monkeypatch.setattr(claims, "CLAIMS", {name: answering(claim) for name, claim in CLAIMS.items()})
-    cache.BUDGET.clear()
+    BUDGET.clear()
     return order
 
 
@@ -114,7 +115,7 @@ def test_stop_keeps_what_was_found(asked_for: list[str]) -> None:
     request = Request("demo:riemannian", "the old sailor near the ships sings")
     asked = claims.Asked(request, claims.sample_text(), 256)
     for name, verdict in (("C1", "holds"), ("C4", "fails")):
-        cache.finding(asked, name, lambda verdict=verdict: invented(verdict, 1.0))
+        answers.finding(asked, name, lambda verdict=verdict: invented(verdict, 1.0))
     test = opened("claims", a="demo:riemannian")
     assert test.button(key="claims-check").label == f"Check the other {len(CLAIMS) - 2} claims"
     test.button(key="claims-check").click().run()
@@ -153,9 +154,9 @@ def test_a_real_check_without_stand_ins() -> None:
 
 def test_the_sources_metric_is_what_is_checked() -> None:
     request = Request("demo:euclidean", "the", source="local", rank=2, strength=0.5)
-    found = cache.evidence(request, "the old sailor near the ships sings " * 4, 16)
+    found = answers.evidence(request, "the old sailor near the ships sings " * 4, 16)
     assert found.trace.source == "local" and found.trace.layers[0].given.U.shape[-1] == 2
-    assert found.trace.layers[0].given.U.dtype == cache.evidence(request, "the old " * 9, 16).trace.normed.dtype
+    assert found.trace.layers[0].given.U.dtype == answers.evidence(request, "the old " * 9, 16).trace.normed.dtype
 
 
 # ---- what is taken away ----

@@ -188,7 +188,7 @@ def test_collapse_depths_are_drawn_with_their_intervals() -> None:
     choice = Choice(
         {"stage": "initial", "tied": False, "length": 64, "layers": 20}, "tau/L", 1.0, ("matched",), ("matched",)
     )
-    from app.collapse_panels import _strength_lines
+    from app.collapse_strength import _strength_lines
 
     (line,), zero = _strength_lines(choice.rows(made.depths, strength=False), choice)
     table = made.depths[(made.depths["arm"] == "matched") & (made.depths["stage"] == "initial")]

@@ -11,12 +11,12 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 from streamlit.testing.v1 import AppTest
 
-from app import cache
-from app.cache import Request
+from app import answers
 from app.curvature import PARTS, SHARED_LABEL, Curved
 from app.curvature_maps import layers_by_tokens
 from app.curvature_panels import table
 from app.curvature_planes import families
+from app.curvature_slice import CELLS
 from app.curvature_truth import TRUTHS, extreme, points, rho, within
 from app.curvature_words import degenerate, verdict
 from app.figures import curvature as figures
@@ -25,6 +25,7 @@ from app.figures.curvature_planes import planes
 from app.figures.fields import SliceField, outlines, slice_figure
 from app.figures.fields import table as slice_table
 from app.figures.signed_log import Scale, scale_of
+from app.request import Request
 from fbt_core.measures.correlation import spearman
 from tests.test_pages import complaints, opened, stand_ins  # noqa: F401  (a fixture)
 
@@ -32,6 +33,13 @@ TEXT = "the ships near sings"
 HOSTILE = "<b>x</b><script>"
 TOKENS = (HOSTILE, *(f"t{index}" for index in range(1, 9)))
 LAYERS, HEADS, LENGTH = 3, 2, len(TOKENS)
+
+
+@pytest.fixture(autouse=True)
+def _few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Curvature on the plane takes most of the page's time, and for these tests a few cells are as good as hundreds."""
+    for grid, cells in (("coarse", 5), ("fine", 7)):
+        monkeypatch.setitem(CELLS, grid, cells)
 
 
 @dataclass(frozen=True)
@@ -301,7 +309,7 @@ def test_the_page_shows_what_the_measures_say() -> None:
     test = opened("curvature", a="demo:riemannian", text=TEXT, layer="1")
     assert complaints(test) == []
     request = Request("demo:riemannian", TEXT)
-    expected = [cache.geometry(request, "scalar_curvature", layer=layer, reading="block", planes=64, seed=0).values
+    expected = [answers.geometry(request, "scalar_curvature", layer=layer, reading="block", planes=64, seed=0).values
                 for layer in range(2)]  # fmt: skip
     titles = shown(test)
     chart = test.get("plotly_chart")[titles.index("Proxy against truth · A · riemannian")]

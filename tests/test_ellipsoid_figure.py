@@ -11,8 +11,11 @@ import pytest
 
 from app.components.ellipsoid_field import HERE as COMPONENT
 from app.components.ellipsoid_field import SCRIPTS, pack
-from app.ellipsoids import Choice, both, caption
-from app.figures.ellipsoids import IN_VIEW, MANY, EllipsoidView, difference, figure, icosphere, table, vertices
+from app.ellipsoids import Choice
+from app.ellipsoids_words import both, caption
+from app.figures.ellipsoid_traces import MANY, icosphere, vertices
+from app.figures.ellipsoid_view import IN_VIEW, EllipsoidView, table
+from app.figures.ellipsoids import difference, figure
 from fbt_core.geometry.drawn_space import Stage
 from fbt_core.geometry.ellipsoid import EllipsoidField
 

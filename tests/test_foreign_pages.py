@@ -15,7 +15,8 @@ from streamlit import config
 from streamlit.testing.v1 import AppTest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from app import cache, intake_paths, uploads
+from app import intake_paths, uploads
+from app.kept import BUDGET
 from tests.test_pages import ENTRY, complaints
 
 WORDS = ["<pad>", "</s>", "[UNK]", *"the capital of France is Paris a large city old sailor near ships sings".split()]
@@ -83,7 +84,7 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, s
     yield {uploads.label_of(name).partition("/")[2]: name for name in uploads.known() if name.startswith("path:")}
     patch.undo()
     config.set_option("server.address", before)
-    cache.BUDGET.clear()
+    BUDGET.clear()
 
 
 def opened(page: str, reference: str, **query: str) -> AppTest:

@@ -13,21 +13,21 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from app import geodesics_lengths, torsion_numbers
+from app import geodesics_lengths, geodesics_scene, torsion_numbers
 from app.choices import READINGS
 from app.components.ellipsoid_field import HERE, pack
 from app.figures import theme
-from app.figures.ellipsoids import Curve, figure
+from app.figures.ellipsoid_view import Curve
+from app.figures.ellipsoids import figure
 from app.figures.geodesics import (
     LEAST_WIDE,
     Distances,
-    Variation,
     distance_figure,
     distance_table,
     ratio_difference,
     true_against_chord,
-    variation_figure,
 )
+from app.figures.replaced import Variation, variation_figure
 from app.figures.torsion import (
     CIRCLE,
     Carried,
@@ -134,7 +134,7 @@ def test_scripts_of_the_curves_write_no_markup() -> None:
 def test_a_way_ends_at_its_tokens_and_its_lengths_are_in_order(small: tuple, reading: str) -> None:
     model, trace = small
     found = geodesics_lengths.way(model, trace, layer=1, head=1, reading=reading, first=1, second=3)
-    seen = geodesics_lengths.scene(model, trace, layer=1, head=1, reading=reading, token=1)
+    seen = geodesics_scene.scene(model, trace, layer=1, head=1, reading=reading, token=1)
     assert found.why == ""
     assert found.lengths["euclid"] <= found.lengths["true"] + 1e-9 <= found.lengths["graph"] + 2e-9
     for line in (found.geodesic, found.straight, found.graph):
@@ -148,7 +148,7 @@ def test_length_of_the_drawn_curve_is_the_true_length(small: tuple) -> None:
     """The points that are drawn, summed up under the metric at the middle of each step: an oracle of second order."""
     model, trace = small
     found = geodesics_lengths.way(model, trace, layer=0, head=0, reading="whole", first=0, second=4)
-    g = geodesics_lengths.field_of(model, trace, 0, 0, "whole", 0)
+    g = geodesics_scene.field_of(model, trace, 0, 0, "whole", 0)
     points = torch.from_numpy(found.geodesic)
     total = sum(float(g.inner((a + b) / 2, b - a, b - a).sqrt()) for a, b in pairwise(points))
     assert total == pytest.approx(found.lengths["true"], rel=1e-4)
@@ -156,8 +156,8 @@ def test_length_of_the_drawn_curve_is_the_true_length(small: tuple) -> None:
 
 def test_a_picture_of_a_slice_keeps_vectors_that_lie_in_it(small: tuple) -> None:
     model, trace = small
-    g = geodesics_lengths.field_of(model, trace, 0, 1, "block", 2)
-    seen = geodesics_lengths.scene(model, trace, layer=0, head=1, reading="block", token=2)
+    g = geodesics_scene.field_of(model, trace, 0, 1, "block", 2)
+    seen = geodesics_scene.scene(model, trace, layer=0, head=1, reading="block", token=2)
     x = trace.layers[0].residual_in[:, 6:].double().numpy()
     _, _, rows = np.linalg.svd(x - x.mean(0), full_matrices=False)
     drawn = seen.turn(np.stack([g.embed(torch.from_numpy(row)).numpy() for row in rows]))
@@ -174,7 +174,7 @@ def test_without_a_metric_every_length_is_the_euclidean_one(small: tuple) -> Non
     bare = FiberBundleTransformer(FiberBundleConfig(**sizes)).eval()
     with torch.no_grad():
         trace = bare.trace(trace.ids)
-    assert "no metric" in geodesics_lengths.lacking(bare, trace, layer=0, head=0, reading="block", token=0)
+    assert "no metric" in geodesics_scene.lacking(bare, trace, layer=0, head=0, reading="block", token=0)
     found = geodesics_lengths.way(bare, trace, layer=1, head=0, reading="block", first=0, second=2)
     x = trace.layers[1].residual_in.double()
     expected = float((x[2] - x[0]).norm())
@@ -391,7 +391,7 @@ def test_a_carried_vector_comes_back_as_the_holonomy_says(small: tuple, reading:
     assert found.why == "" and found.kept < 1e-4  # a step's tolerance is 1e-6
     assert 0 < found.turned <= found.largest + 1e-4  # no vector turns farther than the plane that turns most
     np.testing.assert_allclose(found.stations[0], found.stations[-1])
-    seen = geodesics_lengths.scene(model, trace, layer=1, head=0, reading=reading, token=LOOP[0])
+    seen = geodesics_scene.scene(model, trace, layer=1, head=0, reading=reading, token=LOOP[0])
     np.testing.assert_allclose(seen.project(found.stations), seen.field.centres[[*LOOP, LOOP[0]]], atol=1e-6)
     assert found.gauge < 1e-13
     turned = torsion_numbers.carried(model, trace, layer=1, head=0, reading=reading, tokens=LOOP, vector="turned")
@@ -411,7 +411,7 @@ def test_the_reverse_of_a_loop_turns_as_much(small: tuple) -> None:
 
 
 def test_small_angles_are_not_lost() -> None:
-    g = geodesics_lengths.MetricFunction.low_rank(lambda x: x.new_zeros(2, 1), 2)
+    g = geodesics_scene.MetricFunction.low_rank(lambda x: x.new_zeros(2, 1), 2)
     a = torch.tensor([1.0, 0.0], dtype=torch.float64)
     b = torch.tensor([np.cos(1e-9), np.sin(1e-9)], dtype=torch.float64)
     assert torsion_numbers.angle_between(g, a, a, 3 * b) == pytest.approx(1e-9, rel=1e-6)
@@ -480,13 +480,13 @@ def test_another_loop_is_chosen_and_carried() -> None:
 
 def test_the_page_says_what_the_model_says(stand_ins: Path) -> None:  # noqa: F811
     """Cards against the core, by another route than the page's: the library's functions on a model of its own."""
-    from app import cache
+    from app import loading
     from fbt_core.geometry.boundary import connect
     from fbt_core.geometry.model_field import field_points, model_field
 
     test = opened("geodesics", a="demo:riemannian", token="1", layer="1", text="the old sailor near")
-    loaded = cache.checkpoint("demo:riemannian")
-    model = cache.model("demo:riemannian", "cpu")
+    loaded = loading.checkpoint("demo:riemannian")
+    model = loading.model("demo:riemannian", "cpu")
     ids = loaded.tokenizer.encode("the old sailor near").ids
     with torch.no_grad():
         trace = model.trace(torch.tensor(ids))

@@ -15,11 +15,12 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
-from app import attention, attention_tiles, cache, tiles
+from app import attention_choice, attention_tiles, tiles, traces
 from app.attention_tiles import Half, Pair
-from app.cache import Request
 from app.components import attention_maps
-from app.figures.maps import MapPanels, attention_figure, table
+from app.figures.map_figures import attention_figure
+from app.figures.maps import MapPanels, table
+from app.request import Request
 from fbt_core.attention import tiles as parts
 from fbt_core.attention.pooling import head_map, mean_over_heads, rollout
 from fbt_core.attention.tiles import crop_pair, multipliers, pool_pair, rows_of
@@ -203,7 +204,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
 
 
 def test_the_route_gives_exact_parts_and_rows(client: TestClient, pair: Pair) -> None:
-    trace = cache.trace(REQUEST)
+    trace = traces.trace(REQUEST)
     maps = [head_map(trace.layers[1], 2, score).numpy() for score in ("euclidean", "riemannian")]
     address = f"/tiles/{tiles.DESK.issue('me', pair)}"
     row = np.frombuffer(client.get(f"{address}?row=5").content, "<f4").reshape(2, LENGTH)
@@ -220,7 +221,7 @@ def test_the_route_gives_exact_parts_and_rows(client: TestClient, pair: Pair) ->
 def test_a_rollout_is_computed_once_for_all_its_rows_and_parts(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = rollout(cache.trace(REQUEST), "blended", 1, 0.3).numpy()
+    whole = rollout(traces.trace(REQUEST), "blended", 1, 0.3).numpy()
     asked: list[str] = []
 
     def counted(trace: Trace, score: str, layer: int, alpha: float | None) -> torch.Tensor:
@@ -280,7 +281,7 @@ def test_tokens_are_secret_bounded_and_leave_with_their_session(
 
 def test_a_long_text_is_pooled_on_the_page(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short one, held for a long one: the first look has bins, exact entropies, and the selected row in float32."""
-    monkeypatch.setattr(attention, "WHOLE", 4)
+    monkeypatch.setattr(attention_choice, "WHOLE", 4)
     monkeypatch.setattr(attention_tiles, "BINS", 4)
     page = AppTest.from_file(str(root / "streamlit_app.py"), default_timeout=120)
     page.query_params.update({"layer": "1", "token": "5"})
@@ -292,7 +293,7 @@ def test_a_long_text_is_pooled_on_the_page(root: Path, monkeypatch: pytest.Monke
     )
     header, rest = opened(message)
     assert (header["factor"], len(header["tokens"]), header["selected"]) == (2, LENGTH, 5)
-    trace = cache.trace(REQUEST)
+    trace = traces.trace(REQUEST)
     whole = [head_map(trace.layers[1], 0, score).numpy() for score in ("euclidean", "riemannian")]
     exact = np.frombuffer(rest[: 8 * LENGTH], "<f4").reshape(2, LENGTH)
     np.testing.assert_allclose(exact, [cells[5] for cells in whole], atol=1e-6)

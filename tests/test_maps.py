@@ -15,17 +15,10 @@ import torch
 from app.components import attention_maps, head_atlas
 from app.figures import theme
 from app.figures.atlas import HeadAtlas, atlas_figure, ranked, shares_figure, terms_figure
-from app.figures.maps import (
-    COLOURS,
-    MapPanels,
-    attention_figure,
-    bent,
-    entropy_figure,
-    patch_grid,
-    patches_figure,
-    shade,
-    table,
-)  # fmt: skip
+from app.figures.colour_scales import COLOURS, bent, shade
+from app.figures.map_figures import attention_figure, entropy_figure
+from app.figures.map_patches import patch_grid, patches_figure
+from app.figures.maps import MapPanels, table
 from fbt_core.attention import pooling
 from fbt_core.attention.decompose import TERMS
 from fbt_core.attention.pooling import head_map, max_pool, mean_over_heads, rollout

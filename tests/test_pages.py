@@ -12,7 +12,8 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from app import cache, uploads
+from app import uploads
+from app.kept import BUDGET
 from fbt_core.checkpoints import native
 from fbt_core.config import FiberBundleConfig
 from fbt_core.model import FiberBundleTransformer
@@ -62,7 +63,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def forget() -> None:
     """All that is kept of a reference: under the same one stands another checkpoint now."""
-    cache.BUDGET.clear()
+    BUDGET.clear()
 
 
 def write(path: Path, vocabulary: WordByteTokenizer = WORDS, **changes: object) -> Path:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from app import cache
+from app import answers, loading, traces
 
 ENTRY = Path(__file__).parent.parent / "streamlit_app.py"
 
@@ -18,18 +18,18 @@ ENTRY = Path(__file__).parent.parent / "streamlit_app.py"
 @pytest.fixture
 def short_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every device but the CPU is out of memory. ``auto`` stands for a GPU: it runs here too."""
-    run = cache._run
+    run = traces.run
 
     def out_of_memory(request: Any, **more: str) -> Any:
         if request.device != "cpu":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return run(request, **more)
 
-    monkeypatch.setattr(cache, "devices", lambda: ["cpu", "auto"])
-    monkeypatch.setattr(cache, "_run", out_of_memory)
-    cache.traces.clear()
+    monkeypatch.setattr(loading, "devices", lambda: ["cpu", "auto"])
+    monkeypatch.setattr(traces, "run", out_of_memory)
+    traces.traces.clear()
     yield
-    cache.traces.clear()
+    traces.traces.clear()
 
 
 def opened(page: str = "overview", **query: str) -> AppTest:
@@ -63,7 +63,7 @@ def test_memory_that_ends_while_a_figure_is_made_leaves_the_page(monkeypatch: py
     def out_of_memory(*_: Any, **__: Any) -> Any:
         raise MemoryError("Unable to allocate 3.00 GiB")
 
-    monkeypatch.setattr(cache, "reading", out_of_memory)
+    monkeypatch.setattr(answers, "reading", out_of_memory)
     test = opened("depth", a="demo:riemannian")
     assert not test.exception
     assert any("not enough memory" in error.value for error in test.error)

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from app import intake_paths, intake_store, leases, server, uploads
-from app.intake_store import Piece, Store, take
+from app import intake_desk, intake_names, intake_paths, intake_route, intake_store, leases, server, uploads
+from app.intake_desk import Desk
+from app.intake_spool import Piece, take
+from app.intake_store import Store
 from app.run import REFERENCE
-from app.server import Desk
 from fbt_core.checkpoints.faults import CheckpointError
 
 HOST = "127.0.0.1:8501"
@@ -35,8 +36,8 @@ def desk(monkeypatch: pytest.MonkeyPatch, store: Store) -> Desk:
     """The route's own state, new and empty, and the store that it writes to."""
     monkeypatch.setattr(intake_store, "STORE", store)
     monkeypatch.setattr(server, "SERVED", False)
-    monkeypatch.setattr(server, "DESK", Desk())
-    return server.DESK
+    monkeypatch.setattr(intake_desk, "DESK", Desk())
+    return intake_desk.DESK
 
 
 def pieces(store: Store, **contents: bytes) -> list[Piece]:
@@ -64,7 +65,7 @@ def test_names_of_several_files_stay_in_their_folder(store: Store, name: str) ->
     upload = store.hold(pieces(store, **{"config.json": b"{}", name: b"y"}), "one")
     assert upload.path.is_dir() and upload.path.parent == store.folder
     assert len(on_disk(store)) == 2 and {path.parent for path in on_disk(store)} == {upload.path}
-    assert all(intake_store.PLAIN.fullmatch(path.name) for path in on_disk(store))
+    assert all(intake_names.PLAIN.fullmatch(path.name) for path in on_disk(store))
     assert (upload.path / "config.json").read_bytes() == b"{}"
 
 
@@ -139,7 +140,7 @@ def test_what_no_session_shows_is_let_go_of(store: Store, monkeypatch: pytest.Mo
     monkeypatch.setattr(leases, "STORE", store)
     monkeypatch.setattr(leases, "OPEN", {})
     monkeypatch.setattr(leases, "WAITING", {})  # else models of other tests' sessions go with these
-    monkeypatch.setattr(leases.cache, "release", released.append)
+    monkeypatch.setattr(leases.loading, "release", released.append)
     upload = store.hold(pieces(store, mine=b"weights"), "one")
     both = (upload.reference, f"path:{'0' * 16}@{upload.reference}")
     leases.show("one", both)
@@ -245,12 +246,12 @@ def test_what_is_no_number_of_a_file_is_refused(desk: Desk, store: Store, number
 
 
 def test_a_ticket_takes_the_files_of_one_checkpoint_and_no_more(desk: Desk, store: Store) -> None:
-    assert put(desk.issue("one"), intake_store.MAXIMUM_FILES) == 413
+    assert put(desk.issue("one"), intake_names.MAXIMUM_FILES) == 413
     assert on_disk(store) == [] and store.held() == 0
 
 
 def test_a_client_that_stalls_leaves_nothing(desk: Desk, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "STALL", 0.05)
+    monkeypatch.setattr(intake_route, "STALL", 0.05)
     token = desk.issue("one")
     assert put(token, 0, [b"x" * 2_000_000], length=9_000_000, stall=True) == 499
     assert on_disk(store) == [] and store.held() == 0
@@ -337,7 +338,7 @@ def test_a_model_waits_for_a_page_that_is_loaded_again(monkeypatch: pytest.Monke
     monkeypatch.setattr(leases, "OPEN", {})
     monkeypatch.setattr(leases, "WAITING", {})  # else models of other tests' sessions go with these
     monkeypatch.setattr(leases, "WAITING", {})
-    monkeypatch.setattr(leases.cache, "release", released.append)
+    monkeypatch.setattr(leases.loading, "release", released.append)
     sample, other = "sample:one", "sample:two"
     leases.show("before", (sample,))
     leases.leave("before")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from app import weights
+from app import weights, weights_numbers, weights_spectrum
 from app.figures import spectra
 from fbt_core.checkpoints import Checkpoint, CheckpointError, Origin
 
@@ -28,7 +28,7 @@ def stored(tensors: Mapping[str, Tensor]) -> Checkpoint:
 
 
 def rows(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, object]]:
-    return {str(row["name"]): row for row in weights.table(stored(tensors)).to_dict("records")}
+    return {str(row["name"]): row for row in weights_numbers.table(stored(tensors)).to_dict("records")}
 
 
 def test_a_row_says_what_is_in_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_names_are_shown_and_never_lost() -> None:
 def test_a_spectrum_is_that_of_the_matrix(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = torch.randn(shape)
     exact = np.linalg.svd(matrix.double().reshape(shape[0], -1).numpy(), compute_uv=False)
-    found = weights.spectrum(stored({"w": matrix}), "w")
+    found = weights_spectrum.spectrum(stored({"w": matrix}), "w")
     np.testing.assert_allclose(found.values, exact, rtol=1e-9)
     assert not found.note
 
@@ -82,21 +82,21 @@ def test_a_spectrum_that_its_gram_matrix_loses_is_taken_from_the_matrix(monkeypa
     turn = torch.linalg.qr(torch.randn(6, 6).double()).Q
     exact = torch.tensor([1.0, 0.5, 1e-3, 1e-9, 1e-10, 1e-11]).double()
     matrix = torch.linalg.qr(torch.randn(9, 6).double()).Q @ (exact[:, None] * turn)
-    found = weights.spectrum(stored({"w": matrix}), "w")
+    found = weights_spectrum.spectrum(stored({"w": matrix}), "w")
     np.testing.assert_allclose(found.values, exact, rtol=1e-4)
-    monkeypatch.setattr(weights, "SMALL", 0)  # as if it were too large for that
-    by_gram = weights.spectrum(stored({"w": matrix}), "w")
+    monkeypatch.setattr(weights_spectrum, "SMALL", 0)  # as if it were too large for that
+    by_gram = weights_spectrum.spectrum(stored({"w": matrix}), "w")
     np.testing.assert_allclose(by_gram.values[:3], exact[:3], rtol=1e-4)
     assert by_gram.values[3] == pytest.approx(0, abs=1e-7)
     assert "rounding" in by_gram.note and not found.note
 
 
 def test_ranks_have_their_closed_forms() -> None:
-    identity = weights.spectrum(stored({"w": torch.eye(6)}), "w")
+    identity = weights_spectrum.spectrum(stored({"w": torch.eye(6)}), "w")
     assert identity.stable_rank == pytest.approx(6) and identity.effective_rank == pytest.approx(6)
-    outer = weights.spectrum(stored({"w": torch.outer(torch.randn(9), torch.randn(4))}), "w")
+    outer = weights_spectrum.spectrum(stored({"w": torch.outer(torch.randn(9), torch.randn(4))}), "w")
     assert outer.stable_rank == pytest.approx(1) and outer.effective_rank == pytest.approx(1, abs=1e-5)
-    zero = weights.spectrum(stored({"w": torch.zeros(3, 4)}), "w")
+    zero = weights_spectrum.spectrum(stored({"w": torch.zeros(3, 4)}), "w")
     assert (zero.stable_rank, zero.effective_rank, zero.beyond) == (0.0, 0.0, 0)
     assert np.isfinite(zero.random()).all()
 
@@ -105,26 +105,26 @@ def test_ranks_have_their_closed_forms() -> None:
 def test_a_random_matrix_follows_the_law(shape: tuple[int, int]) -> None:
     """Against a matrix drawn, not against the formula: within what its finite size allows."""
     drawn = 0.3 * torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    found = weights.spectrum(stored({"w": drawn}), "w")
+    found = weights_spectrum.spectrum(stored({"w": drawn}), "w")
     spread = found.edges[1]
     assert np.abs(found.values - found.random()).max() < 0.03 * spread
     assert found.values[0] == pytest.approx(found.edges[1], rel=0.03)
     assert found.beyond <= 3
     planted = drawn + torch.outer(torch.ones(shape[0]), torch.ones(shape[1]))
-    assert weights.spectrum(stored({"w": planted}), "w").beyond == 1
+    assert weights_spectrum.spectrum(stored({"w": planted}), "w").beyond == 1
 
 
 @pytest.mark.parametrize("tensor", [torch.randn(5), torch.zeros(0, 3), torch.tensor([[1.0, float("nan")], [0, 1]])])
 def test_what_has_no_spectrum_says_so(tensor: Tensor) -> None:
     with pytest.raises(CheckpointError):
-        weights.spectrum(stored({"w": tensor}), "w")
+        weights_spectrum.spectrum(stored({"w": tensor}), "w")
 
 
 def test_the_largest_matrices_are_left_out_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "WIDEST", 4)
-    monkeypatch.setattr(weights, "_wide", lambda _: pytest.fail("the matrix was widened"))
+    monkeypatch.setattr(weights_spectrum, "WIDEST", 4)
+    monkeypatch.setattr(weights_spectrum, "widened", lambda _: pytest.fail("the matrix was widened"))
     with pytest.raises(CheckpointError, match="at most 4"):
-        weights.spectrum(stored({"w": torch.randn(5, 5)}), "w")
+        weights_spectrum.spectrum(stored({"w": torch.randn(5, 5)}), "w")
 
 
 def test_a_lora_adapter_shows_its_changes() -> None:
@@ -135,10 +135,10 @@ def test_a_lora_adapter_shows_its_changes() -> None:
     assert weights.first_choice(held) == delta and weights.shape(held, delta) == (5, 7)
     assert weights.visible_name(delta) == f"Δ {prefix}"
     product = (up.double() @ down.double()).numpy()
-    found = weights.spectrum(held, delta)
+    found = weights_spectrum.spectrum(held, delta)
     np.testing.assert_allclose(found.values, np.linalg.svd(product, compute_uv=False)[:2], rtol=1e-10)
     assert found.power == pytest.approx((product**2).mean())
-    counts, edges = weights.histogram(held, delta)
+    counts, edges = weights_numbers.histogram(held, delta)
     assert counts.sum() == 35 and edges[0] == pytest.approx(product.min()) and edges[-1] == pytest.approx(product.max())
 
 
@@ -146,20 +146,20 @@ def test_a_histogram_counts_every_finite_value(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(weights, "PIECE", 11)
     values = torch.randn(200)
     values[::50] = float("nan")
-    counts, edges = weights.histogram(stored({"w": values}), "w")
+    counts, edges = weights_numbers.histogram(stored({"w": values}), "w")
     finite = values[torch.isfinite(values)].double().numpy()
     np.testing.assert_array_equal(counts, np.histogram(finite, edges)[0])
     assert counts.sum() == 196
-    assert weights.histogram(stored({"w": torch.full((3,), float("nan"))}), "w")[0].size == 0
-    counts, edges = weights.histogram(stored({"w": torch.full((3,), 7.0)}), "w")
+    assert weights_numbers.histogram(stored({"w": torch.full((3,), float("nan"))}), "w")[0].size == 0
+    counts, edges = weights_numbers.histogram(stored({"w": torch.full((3,), 7.0)}), "w")
     assert counts.sum() == 3 and edges[0] < 7 < edges[-1]
 
 
 def test_layers_are_told_apart_by_number_alone() -> None:
     names = ["h.0.q.weight", "h.10.q.weight", "h.2.q.weight", "w2v.weight", "h.1.k1.weight"]
-    table = weights.table(stored({name: torch.ones(2, 2) * index for index, name in enumerate(names)}))
+    table = weights_numbers.table(stored({name: torch.ones(2, 2) * index for index, name in enumerate(names)}))
     assert list(table["name"]) == ["h.0.q.weight", "h.1.k1.weight", "h.2.q.weight", "h.10.q.weight", "w2v.weight"]
-    found = weights.by_layer(table)
+    found = weights_numbers.by_layer(table)
     assert dict(zip(found["layer"], found["pattern"], strict=True)) == {
         0: "h.#.q.weight", 1: "h.#.k1.weight", 2: "h.#.q.weight", 10: "h.#.q.weight",
     }  # fmt: skip
@@ -169,8 +169,8 @@ def test_figures_show_a_hostile_name_as_text() -> None:
     held = stored({name: torch.randn(4, 4) for name in HOSTILE})
     for name in HOSTILE:
         label = weights.visible_name(name)
-        found = weights.spectrum(held, name)
-        counts, edges = weights.histogram(held, name)
+        found = weights_spectrum.spectrum(held, name)
+        counts, edges = weights_numbers.histogram(held, name)
         drawn = [
             spectra.spectrum([spectra.Values(label, found.values, found.random(), found.edges)], "Singular values"),
             spectra.histogram([spectra.Counts(label, counts, edges)], "Values"),

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from app.figures import theme
-from app.figures.maps import bent
+from app.figures.colour_scales import bent
 
 GAP = 0.06
 """Between two tiles of the twin, in tiles."""

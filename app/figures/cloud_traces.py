@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from app.figures import theme
 from app.figures.cloud_view import LABELLED, CloudView
-from app.figures.ellipsoids import icosphere
+from app.figures.ellipsoid_traces import icosphere
 
 FEW = 1_500
 """Points up to which a flat figure is SVG."""

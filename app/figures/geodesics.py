@@ -1,4 +1,4 @@
-"""Lengths between tokens: matrices of true, chord and Euclidean distances, and what attention makes of them."""
+"""Lengths between tokens: matrices of true, chord and Euclidean distances."""
 
 from __future__ import annotations
 
@@ -121,13 +121,18 @@ def _frame(pair: tuple[int, int]) -> go.Scatter:
     )  # fmt: skip
 
 
-def _square_axes(figure: go.Figure, tokens: tuple[str, ...], rows: int, columns: int) -> None:
-    """Tokens along both axes, equal cells, the first token on top."""
+def _token_axes(figure: go.Figure, tokens: tuple[str, ...]) -> None:
+    """Tokens along both axes of every panel, the first one on top."""
     ticks: dict[str, Any] = theme.ticks(tokens, MOST_TICKS)
     low, high = ticks.pop("range")
     ticks["ticktext"] = [_short(text) for text in ticks["ticktext"]]
     figure.update_xaxes(**ticks, range=[low, high], autotickangles=theme.SLANT, constrain="domain", showgrid=False)
     figure.update_yaxes(**ticks, range=[high, low], constrain="domain", showgrid=False)
+
+
+def _square_axes(figure: go.Figure, tokens: tuple[str, ...], rows: int, columns: int) -> None:
+    """Tokens along both axes, equal cells, the first token on top."""
+    _token_axes(figure, tokens)
     figure.update_xaxes(title_text="token j", row=rows)
     figure.update_yaxes(title_text="token i", col=1)
     for place in range(rows * columns):
@@ -164,9 +169,11 @@ def ratio_difference(a: Distances, b: Distances, titles: list[str]) -> go.Figure
             colorbar={"title": {"text": "B − A of true / chord<br>(dimensionless)", "side": "right"}, "thickness": 12},
         )
     )  # fmt: skip
-    _square_axes_alone(figure, b.tokens)
+    _token_axes(figure, b.tokens)
+    figure.update_xaxes(title_text="token j")
+    figure.update_yaxes(title_text="token i", scaleanchor="x")
     figure.update_layout(title=theme.label(f"true / chord: {titles[1]} minus {titles[0]}"), height=480)
-    return theme.note(figure, " · ".join(dict.fromkeys(note for note in (a.note, b.note) if note)))
+    return theme.note(figure, a.note, b.note)
 
 
 def true_against_chord(sides: list[Distances]) -> go.Figure:
@@ -190,19 +197,7 @@ def true_against_chord(sides: list[Distances]) -> go.Figure:
     figure.update_xaxes(title=f"chord ({unit})", range=[0, top], constrain="domain")
     figure.update_yaxes(title=f"true ({unit})", range=[0, top], scaleanchor="x", constrain="domain")
     figure.update_layout(title="True distance against chord", height=480, margin={"b": 120})
-    return theme.note(figure, " · ".join(dict.fromkeys(one.note for one in sides if one.note)))
-
-
-def _square_axes_alone(figure: go.Figure, tokens: tuple[str, ...]) -> None:
-    ticks: dict[str, Any] = theme.ticks(tokens, MOST_TICKS)
-    low, high = ticks.pop("range")
-    ticks["ticktext"] = [_short(text) for text in ticks["ticktext"]]
-    figure.update_xaxes(
-        **ticks, range=[low, high], autotickangles=theme.SLANT, constrain="domain", showgrid=False, title_text="token j"
-    )
-    figure.update_yaxes(
-        **ticks, range=[high, low], constrain="domain", showgrid=False, title_text="token i", scaleanchor="x"
-    )
+    return theme.note(figure, *(one.note for one in sides))
 
 
 def distance_table(shown: Distances) -> pd.DataFrame:
@@ -215,36 +210,3 @@ def distance_table(shown: Distances) -> pd.DataFrame:
         **{name: getattr(shown, name)[i, j] for name in KINDS}, "error_of_true": shown.error[i, j],
         "true/chord": shown.ratio[i, j], "unit": shown.unit, "what_if": shown.note,
     })  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Variation:
-    """Total variation (n,) of one side's rows between attention by the chord and by the true distance."""
-
-    label: str
-    values: np.ndarray
-    tokens: tuple[str, ...]
-    numbers: tuple[int, ...]
-
-
-def variation_figure(series: list[Variation], title: str, note: str | None = None) -> go.Figure:
-    """Bars a query, one colour and pattern a side."""
-    figure = go.Figure()
-    for index, one in enumerate(series):
-        figure.add_bar(
-            x=list(range(len(one.values))), y=one.values, name=theme.label(one.label),
-            marker={"color": theme.CATEGORIES[index], "pattern": {"shape": ("", "/")[index % 2]}},
-            text=[f"({n}) {theme.label(token)}" for n, token in zip(one.numbers, one.tokens, strict=True)],
-            textposition="none", hovertemplate="%{text}<br>TV %{y:.4g}<extra></extra>",
-        )  # fmt: skip
-    longest = max(series, key=lambda one: len(one.tokens))
-    alike = all(one.tokens == longest.tokens for one in series)
-    ticks: dict[str, Any] = theme.ticks(longest.tokens if alike else tuple(map(str, longest.numbers)), 48)
-    figure.update_xaxes(**ticks, autotickangles=theme.SLANT, title="query i (token)")
-    top = max(float(np.nanmax(one.values, initial=0)) for one in series)
-    figure.update_yaxes(title="total variation (0 to 1)", range=[0, max(1.08 * top, LEAST_WIDE)])
-    figure.update_layout(
-        title=theme.label(title), height=330, bargap=0.3, showlegend=len(series) > 1, legend={"y": 0.0},
-        margin={"b": 120 if len(series) > 1 else 90},
-    )  # fmt: skip
-    return theme.note(figure, note)

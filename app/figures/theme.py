@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,9 @@ def subtitle(figure: go.Figure, text: str, width: int = 0) -> go.Figure:
     return _below_title(figure, "<br>".join(map(label, lines)))
 
 
-def note(figure: go.Figure, text: str | None) -> go.Figure:
-    """Print a label, such as a what-if, under the title, in place: over no data, and in every export."""
+def note(figure: go.Figure, *labels: str | None) -> go.Figure:
+    """Print labels, such as a what-if, each once under the title, in place: over no data, and in every export."""
+    text = " · ".join(dict.fromkeys(filter(None, labels)))
     if not text:
         return figure
     above = figure.layout.title.subtitle.text  # pyright: ignore[reportAttributeAccessIssue]
@@ -160,6 +162,13 @@ def ticks(tokens: tuple[str, ...], most: int = 64, marked: tuple[int, ...] = ())
         "ticktext": [_name(tokens[value], value in marked) for value in values],
         "range": [-0.5, count - 0.5],
     }  # fmt: skip
+
+
+def shared_ticks(several: Sequence[tuple[str, ...]], numbers: Sequence[int], most: int) -> dict[str, Any]:
+    """``ticks`` of several texts on one axis: the tokens where they are the same, else ``numbers``, of the longest."""
+    longest = max(several, key=len)
+    alike = all(tokens == longest for tokens in several)
+    return ticks(longest if alike else tuple(map(str, numbers)), most)
 
 
 def _name(token: str, marked: bool) -> str:

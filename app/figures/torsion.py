@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from app.figures import theme
-from app.figures.ellipsoids import Curve
+from app.figures.ellipsoid_view import Curve
 
 CIRCLE = 49
 """Points of a whole circle, the first and the last the same."""
@@ -126,11 +125,8 @@ def by_token(series: list[ByToken], title: str, y_title: str) -> go.Figure:
             mode="lines+markers" if few else "lines", hovertemplate="%{text}: %{y:.4g}<extra></extra>",
             text=[f"({t}) {theme.label(token)}" for t, token in enumerate(one.tokens)],
         )  # fmt: skip
-    longest = max(series, key=lambda one: len(one.tokens))
-    alike = all(one.tokens == longest.tokens for one in series)
-    ticks: dict[str, Any] = theme.ticks(
-        longest.tokens if alike else tuple(str(t) for t in range(len(longest.tokens))), MOST_TICKS
-    )
+    longest = max(len(one.tokens) for one in series)
+    ticks = theme.shared_ticks([one.tokens for one in series], range(longest), MOST_TICKS)
     figure.update_xaxes(**ticks, autotickangles=theme.SLANT, title="token")
     figure.update_yaxes(title=y_title, rangemode="tozero")
     return figure.update_layout(

@@ -110,9 +110,9 @@ def distances(
     graph = np.array([_graph_of(graphs, i).lengths[i, j] for i, j in pairs])
     found = [improved(g, points, _graph_of(graphs, i), i, j, one) for (i, j), one in zip(pairs, found, strict=True)]
     return Distances(
-        tuple(pairs), _numpy(coordinates(g, y - x).norm(dim=-1)), _numpy(chords(g, x, y)),
+        tuple(pairs), coordinates(g, y - x).norm(dim=-1).numpy(force=True), chords(g, x, y).numpy(force=True),
         np.array([one.length if one.converged else np.nan for one in found]), np.array([one.error for one in found]),
-        _numpy(segment_lengths(g, x, y)[0]), graph, np.array([one.speed_drift for one in found]),
+        segment_lengths(g, x, y)[0].numpy(force=True), graph, np.array([one.speed_drift for one in found]),
         tuple(one.why for one in found),
     )  # fmt: skip
 
@@ -173,13 +173,16 @@ _PATH_DEGREE = 8
 
 
 def improved(
-    g: MetricFunction, points: Float[Tensor, "n space"], graph: Graph, i: int, j: int, found: Geodesic
+    g: MetricFunction, points: Float[Tensor, "n space"], graph: Graph, i: int, j: int, found: Geodesic, samples: int = 9
 ) -> Geodesic:
-    """``found``; or, where the graph's path from i to j is the shorter, the geodesic that begins there, if that is."""
+    """``found``; or, where the graph's path from i to j is the shorter, the geodesic that begins there, if that is.
+
+    ``samples`` points of that one are kept, both ends included.
+    """
     path = graph.path(i, j)
     if len(path) < 3 or (found.converged and graph.lengths[i, j] >= found.length * (1 - SHORTER)):
         return found
-    new = through(g, points, path)
+    new = through(g, points, path, samples)
     return new if new.converged and (not found.converged or new.length < found.length) else found
 
 
@@ -191,7 +194,3 @@ def _origins(g: MetricFunction, pairs: Sequence[tuple[int, int]]) -> list[int]:
 
 def _graph_of(graphs: dict[int, Graph], i: int) -> Graph:
     return graphs[i] if i in graphs else next(iter(graphs.values()))
-
-
-def _numpy(values: Tensor) -> np.ndarray:
-    return values.detach().cpu().numpy()

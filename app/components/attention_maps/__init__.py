@@ -14,8 +14,6 @@ the largest difference of a bin is not a difference of maxima. Its codes are ste
 from __future__ import annotations
 
 import hashlib
-import json
-import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,8 +22,11 @@ from typing import Any
 import numpy as np
 from streamlit.components.v2 import component
 
+from app.components.message import message
+from app.components.sources import DRAWING, FRAMING, joined
 from app.figures import theme
-from app.figures.maps import MapPanels, stops
+from app.figures.colour_scales import stops
+from app.figures.maps import MapPanels
 
 HERE = Path(__file__).parent
 
@@ -57,11 +58,14 @@ STEPS = (65532, 16380, 4092, 1020)
 BUDGET = 1_400_000
 """Bytes of compressed cells: a head's two maps at 1,024 tokens stay below 1.5 MB with all that is sent beside them."""
 
+SCRIPTS = ("sheets.js", "parts.js", "layout.js", "readout.js", "panels.js", "gestures.js", "attention_maps.js")
+"""One module to the browser, in this order."""
+
 _component = component(
     "fiberscope_attention_maps",
     html=HTML,
-    css="\n".join((HERE / name).read_text(encoding="utf-8") for name in ("pens.css", "attention_maps.css")),
-    js="\n".join((HERE / name).read_text(encoding="utf-8") for name in ("pens.js", "sheets.js", "attention_maps.js")),
+    css=joined(FRAMING, HERE / "attention_maps.css"),
+    js=joined(*DRAWING, *(HERE / name for name in SCRIPTS)),
 )
 
 
@@ -82,7 +86,7 @@ def pack(maps: MapPanels) -> bytes:
     peaks, body, steps = compressed(several, sent, maps.hidden)
     words = _header(maps, peaks, body) | {"steps": steps}
     exact = b"" if maps.selected is None else pack_row(_selected(maps, maps.selected))
-    return _message(words, exact + body)
+    return message(words, exact + body)
 
 
 def pack_part(part: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], factor: int) -> bytes:
@@ -90,13 +94,7 @@ def pack_part(part: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], facto
     *cells, masked = part
     peaks, body, steps = compressed(cells if factor > 1 else cells[:2], np.ones_like(masked), masked)
     words = {"peaks": peaks, "steps": steps, "rows": masked.shape[0], "columns": masked.shape[1]}
-    return _message(words, body)
-
-
-def _message(words: dict[str, Any], body: bytes) -> bytes:
-    """Four bytes of length, the header's JSON, the rest."""
-    header = json.dumps(words, separators=(",", ":")).encode()
-    return struct.pack("<I", len(header)) + header + body
+    return message(words, body)
 
 
 def pack_row(both: np.ndarray) -> bytes:

@@ -2,8 +2,6 @@
  *
  * A cell is Infinity where masked (never drawn), NaN where the model's number was not finite (drawn in MAGENTA). */
 
-const MAGENTA = [204, 121, 167];
-
 class Sheet {
   constructor(codes, header, top, left, high, wide) {
     const { factor, causal, peaks, steps } = header;

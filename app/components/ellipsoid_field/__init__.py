@@ -14,12 +14,14 @@ import numpy as np
 from plotly.colors import sample_colorscale, unlabel_rgb
 from streamlit.components import v2
 
+from app.components.sources import PENS, joined
 from app.figures import theme
-from app.figures.ellipsoids import EllipsoidView
+from app.figures.ellipsoid_view import EllipsoidView
 
 HERE = Path(__file__).parent
-SCRIPTS = ("camera.js", "scene.js", "pens.js", "words.js", "curves.js", "ellipsoid_field.js")
-"""One module to the browser, in this order; ``ellipsoid_field.js`` says what a message holds."""
+SCRIPTS = ("glyphs.js", "camera.js", "scene.js", "pens.js", "words.js", "curves.js", "gestures.js",
+           "ellipsoid_field.js")  # fmt: skip
+"""One module to the browser, in this order; ``glyphs.js`` says what a message holds."""
 
 HTML = """
 <div class="field">
@@ -44,7 +46,7 @@ def _component() -> Any:
         "ellipsoid_field",
         html=HTML,
         css=(HERE / "ellipsoid_field.css").read_text(encoding="utf-8"),
-        js="\n".join((HERE / script).read_text(encoding="utf-8") for script in SCRIPTS),
+        js=joined(PENS / "page.js", *(HERE / script for script in SCRIPTS)),
     )
 
 
@@ -59,7 +61,7 @@ def ellipsoid_field(view: EllipsoidView, key: str, height: int = 620) -> int | N
 
 
 def pack(view: EllipsoidView, height: int = 620) -> bytes:
-    """The message to the browser, little-endian: see ``decode`` in ``ellipsoid_field.js``.
+    """The message to the browser, little-endian: see ``decode`` in ``glyphs.js``.
 
     About (13 + m) floats a token, m the number of extra measures: 0.09 MB at 1,024 tokens, 0.35 MB at 4,096. Curves
     add three floats a point. Eigenvalues are not sent: they are the semi-axes' lengths over the scale, to the power

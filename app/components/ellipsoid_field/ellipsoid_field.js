@@ -1,10 +1,10 @@
-/* The ellipsoid field: what the page sees. camera.js, scene.js, pens.js and words.js stand before this file.
+/* The ellipsoid field: what the page sees. Before this file stand glyphs.js (what a message holds),
+ * camera.js, scene.js, pens.js, words.js, curves.js and gestures.js.
  *
  * Two canvases lie on each other: WebGL draws glyphs and walls, a 2-D overlay draws every word. Exports repeat both.
  * One FieldView lives as long as its canvas; new data change what it shows and never where it is seen from. */
 
 const VIEWS = new WeakMap();
-const GREY = [0.6, 0.6, 0.6]; // of a colour value that is not a number
 
 class FieldView {
   constructor(root) {
@@ -21,7 +21,7 @@ class FieldView {
       root.addEventListener(name, (event) => event.target === root && this.refresh()));
     root.querySelectorAll('button').forEach((button) =>
       button.addEventListener('click', () => this.press(button.name)));
-    this.listen();
+    listen(this);
   }
 
   start() {
@@ -66,7 +66,7 @@ class FieldView {
   }
 
   draw(width, height, ratio) {
-    const theme = readTheme(this.root);
+    const theme = sceneTheme(this.root);
     this.overlay.width = Math.round(width * ratio);
     this.overlay.height = Math.round(height * ratio);
     const context = this.overlay.getContext('2d');
@@ -113,7 +113,7 @@ class FieldView {
     const column = kind === 'column'; // 3.25 in of a journal, set anew at 416 px so that 11 px become 6 pt
     const size = column ? [416, 400] : [width, height];
     const ratio = kind === 'png' ? 2 : 3;
-    const theme = readTheme(this.root);
+    const theme = sceneTheme(this.root);
     const name = `${this.data.header.name}${column ? '-column' : ''}`;
     const sheet = document.createElement('canvas');
     [sheet.width, sheet.height] = size.map((side) => Math.round(side * ratio));
@@ -145,61 +145,10 @@ class FieldView {
 
   /* ---- hands ---- */
 
-  listen() {
-    const { canvas } = this;
-    let grip = null;
-    canvas.addEventListener('pointerdown', (event) => {
-      grip = { x: event.clientX, y: event.clientY, moved: 0, pan: event.shiftKey || event.button === 2 };
-      canvas.setPointerCapture(event.pointerId);
-    });
-    canvas.addEventListener('pointermove', (event) => {
-      if (!grip) return this.hover(this.under(event), event);
-      const [dx, dy] = [event.clientX - grip.x, event.clientY - grip.y];
-      grip.moved += Math.abs(dx) + Math.abs(dy);
-      [grip.x, grip.y] = [event.clientX, event.clientY];
-      return this.move(grip.pan, dx, dy);
-    });
-    canvas.addEventListener('pointerup', (event) => {
-      if (grip && grip.moved < 4 && event.button === 0) this.choose(this.under(event));
-      grip = null;
-    });
-    canvas.addEventListener('pointercancel', () => { grip = null; });
-    canvas.addEventListener('pointerleave', () => this.hover(-1));
-    canvas.addEventListener('contextmenu', (event) => event.preventDefault());
-    canvas.addEventListener('dblclick', () => this.press('fit'));
-    canvas.addEventListener('wheel', (event) => {
-      event.preventDefault();
-      this.camera.magnify(Math.exp(-0.001 * event.deltaY));
-      this.refresh();
-    }, { passive: false });
-    canvas.addEventListener('keydown', (event) => this.key(event));
-    canvas.addEventListener('webglcontextlost', (event) => {
-      event.preventDefault();
-      this.fail('The graphics context was lost: the browser took it back. It returns by itself, or reload the page.');
-    });
-    canvas.addEventListener('webglcontextrestored', () => {
-      this.fault.style.display = 'none';
-      this.start();
-      this.scene?.upload(this.glyphs.instances);
-      this.refresh();
-    });
-  }
-
   move(pan, dx, dy) {
     if (pan) this.camera.pan(dx, dy, this.lens);
     else this.camera.orbit(dx, dy);
     this.hover(-1);
-    this.refresh();
-  }
-
-  key(event) {
-    const step = { ArrowLeft: [-16, 0], ArrowRight: [16, 0], ArrowUp: [0, -16], ArrowDown: [0, 16] }[event.key];
-    const zoom = { '+': 1.1, '=': 1.1, '-': 1 / 1.1 }[event.key];
-    if (!step && !zoom && event.key !== '0') return;
-    event.preventDefault();
-    if (step) this.move(event.shiftKey, ...step);
-    else if (zoom) this.camera.magnify(zoom);
-    else this.camera.reset();
     this.refresh();
   }
 
@@ -238,66 +187,6 @@ class FieldView {
     this.resizing.disconnect();
     this.scene?.dispose();
   }
-}
-
-/* ---- the message ---- */
-
-/* Header of four uint32: tokens n, extra columns m, length of the JSON, points p of all curves. Then float32 centres
- * (n, 3), semi-axes (n, 3, 3; each of the three vectors in turn), colour values (n), extras (m, n),
- * curves (p, 3), each with as many points as its entry in the JSON says; then 256 colours as RGB bytes; then the JSON. The bytes may start anywhere in their buffer: a copy makes the float views aligned. */
-function decode(bytes) {
-  const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
-  const [count, extras, length, points] = new Uint32Array(buffer, 0, 4);
-  let offset = 16;
-  const floats = (size) => new Float32Array(buffer, (offset += 4 * size) - 4 * size, size);
-  const arrays = { centres: floats(3 * count), axes: floats(9 * count),
-    values: floats(count), extras: Array.from({ length: extras }, () => floats(count)), curves: floats(3 * points) };
-  const table = new Uint8Array(buffer, offset, 768);
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, offset + 768, length)));
-  return { ...arrays, table, header };
-}
-
-/* What the graphics card gets: the tokens that are finite, and the witness last. */
-function instancesOf(data) {
-  const { centres, axes, values, table, header } = data;
-  const tokens = [...values.keys()].filter((token) => Number.isFinite(axes[9 * token]));
-  const instances = new Float32Array(FLOATS * (tokens.length + 1));
-  const [low, high] = header.colour.range;
-  tokens.forEach((token, index) => {
-    const at = FLOATS * index;
-    instances.set(centres.subarray(3 * token, 3 * token + 3), at);
-    instances.set(axes.subarray(9 * token, 9 * token + 9), at + 3);
-    const share = high > low ? (values[token] - low) / (high - low) : 0.5;
-    const level = Math.max(0, Math.min(255, Math.round(255 * share)));
-    const rgb = [...table.subarray(3 * level, 3 * level + 3)].map((byte) => byte / 255);
-    instances.set(Number.isFinite(values[token]) ? rgb : GREY, at + 12);
-  });
-  const { centre, radius } = header.witness;
-  instances.set([...centre, radius, 0, 0, 0, radius, 0, 0, 0, radius, ...GREY], FLOATS * tokens.length);
-  return { tokens, instances };
-}
-
-/* The eigenvalue that made a semi-axis as long as it is. */
-function eigenvalue({ axes, header }, token, m) {
-  const length = Math.hypot(...axes.subarray(9 * token + 3 * m, 9 * token + 3 * m + 3)) / header.scale;
-  return header.dual ? length ** 2 : length ** -2;
-}
-
-function tipRows(data, token) {
-  const { header, values, extras } = data;
-  const heading = document.createElement('b');
-  heading.textContent = `(${token}) ${visible(header.tokens[token], 60)}`;
-  const lambda = [0, 1, 2].map((m) => number(eigenvalue(data, token, m))).join(', ');
-  const pairs = [[header.eigenvalues, lambda], [header.colour.title, number(values[token])],
-    ...header.extras.map((name, k) => [name, number(extras[k][token])])];
-  return [heading, ...pairs.map(([name, value]) => {
-    const row = document.createElement('div');
-    row.className = 'row';
-    [name, value].forEach((string) => {
-      row.append(Object.assign(document.createElement('span'), { textContent: string }));
-    });
-    return row;
-  })];
 }
 
 export default function ellipsoidField({ data, parentElement, setTriggerValue }) {

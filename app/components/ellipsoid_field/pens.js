@@ -115,16 +115,9 @@ class VectorPen {
   }
 }
 
-/* The colours and fonts that Streamlit's theme gives to components, read afresh: light and dark both work. */
-function readTheme(element) {
-  const style = getComputedStyle(element);
-  const read = (name, otherwise) => style.getPropertyValue(name).trim() || otherwise;
-  const theme = {
-    background: read('--st-background-color', '#ffffff'),
-    text: read('--st-text-color', '#262730'),
-    font: read('--st-font', 'sans-serif').replaceAll('"', "'"),
-    accent: '#d55e00',
-  };
+/* The page's colours, also as numbers for the shaders. */
+function sceneTheme(element) {
+  const theme = { ...readTheme(element), accent: VERMILION };
   return { ...theme, paper: channels(theme.background), ink: channels(theme.text), mark: channels(theme.accent) };
 }
 
@@ -168,12 +161,4 @@ function visible(token, length = 24) {
   const named = token.replace(/[ \n\t]/g, (blank) => blanks[blank]).replace(/\p{C}/gu, '\ufffd');
   const characters = [...named];
   return characters.length > length ? `${characters.slice(0, length - 1).join('')}\u2026` : named;
-}
-
-function save(blob, name) {
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 2000);
 }

@@ -1,6 +1,5 @@
 /* Every word and line around the glyphs, through either pen: heading, walls, axes, token labels, colour bar. */
 
-const MARK = '#e69f00'; // of marked tokens, as on every page
 const TITLE = 15, SMALL = 12, TINY = 11;
 
 /* Where the scene goes: below the heading, above the colour bar. The heading's lines and the

@@ -6,21 +6,19 @@ the bent colour scale, 255 not finite; layers outermost, then heads, rows, colum
 
 from __future__ import annotations
 
-import json
-import struct
 import zlib
 from pathlib import Path
 
 import numpy as np
 from streamlit.components.v2 import component
 
+from app.components.message import message
+from app.components.sources import DRAWING, FRAMING, joined
 from app.figures import theme
 from app.figures.atlas import HeadAtlas
-from app.figures.maps import shade, stops
+from app.figures.colour_scales import shade, stops
 
 HERE = Path(__file__).parent
-PENS = HERE.parent / "attention_maps"
-"""Where the pens lie that both canvas components draw with."""
 
 HTML = """
 <div class="atlas">
@@ -41,8 +39,8 @@ CODES = 254
 _component = component(
     "fiberscope_head_atlas",
     html=HTML,
-    css="\n".join(path.read_text(encoding="utf-8") for path in (PENS / "pens.css", HERE / "head_atlas.css")),
-    js="\n".join(path.read_text(encoding="utf-8") for path in (PENS / "pens.js", HERE / "head_atlas.js")),
+    css=joined(FRAMING, HERE / "head_atlas.css"),
+    js=joined(*DRAWING, HERE / "head_atlas.js"),
 )
 
 
@@ -67,8 +65,7 @@ def pack(atlas: HeadAtlas) -> bytes:
         "readings": [[float(x) if np.isfinite(x) else None for x in row] for row in atlas.readings],
         "readings_name": atlas.readings_name,
     }  # fmt: skip
-    text = json.dumps(header, separators=(",", ":")).encode()
-    return struct.pack("<I", len(text)) + text + zlib.compress(encode(atlas), 6)
+    return message(header, zlib.compress(encode(atlas), 6))
 
 
 def encode(atlas: HeadAtlas) -> bytes:

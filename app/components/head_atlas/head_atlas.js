@@ -2,7 +2,6 @@
  * this file. A cell is one byte: 0..254 is its place on the colour scale, 255 is not finite (magenta); a causal map's
  * future is not painted. */
 
-const NOT_FINITE = [204, 121, 167];
 const EDGE = { left: 58, top: 60, right: 8, bottom: 8, gap: 5 };
 const LARGEST_TILE = 104;
 const TALLEST = 640; // CSS pixels of all heads together, where tiles are not smaller than their cells
@@ -52,7 +51,7 @@ class Atlas {
       const column = at % cells, row = Math.floor(at / cells) % rows, tile = Math.floor(at / (cells * rows));
       const head = tile % heads, layer = Math.floor(tile / heads);
       if ((causal && column > row) || head >= counts[layer]) continue;
-      const rgb = codes[at] === 255 ? NOT_FINITE : this.table[Math.round((codes[at] * 1023) / 254)];
+      const rgb = codes[at] === 255 ? MAGENTA : this.table[Math.round((codes[at] * 1023) / 254)];
       image.data.set([...rgb, 255], 4 * ((head * rows + row) * canvas.width + layer * cells + column));
       this.painted += 1;
     }
