@@ -32,11 +32,13 @@ if __name__ == "__main__":
     st.logo(ICON, size="large")
     page = st.navigation([st.Page(path, title=title) for title, path in PAGES.items()], position="top")
 
-    from app import frame  # after the page has its frame: the first visitor of a server waits for torch to be imported
+    # After the page has its frame: the first visitor of a server waits for torch to be imported.
+    from app import frame, warming
 
     frame.begin()
     with frame.guard():
         page.run()
+    warming.DRAWN.set()
 else:
     from app import server
 

@@ -11,10 +11,11 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import cache, claims_results, tables, widgets
-from app.cache import Request
+from app import answers, claims_results, tables, widgets
 from app.line import COMPUTING
-from app.view import Side, View
+from app.request import Request
+from app.side import Side
+from app.view import View
 from fbt_core.checkpoints.faults import CheckpointError
 from fbt_core.claims import CLAIMS, Claim, Finding, attempt
 from fbt_core.claims.evidence import Evidence, Options
@@ -47,7 +48,7 @@ class Asked:
     @property
     def evidence(self) -> Evidence:
         """What the claims look at, cached. Raises ``ValueError`` or ``CheckpointError`` where there is none."""
-        return cache.evidence(self.request, self.text, self.tokens)
+        return answers.evidence(self.request, self.text, self.tokens)
 
 
 def choose(view: View) -> list[Asked]:
@@ -69,7 +70,7 @@ def choose(view: View) -> list[Asked]:
 def findings(asked: Asked) -> dict[str, Finding]:
     """What was found so far, by claim."""
     digest = claims_results.held().digest
-    found = {name: cache.finding(asked, _key(name, digest)) for name in CLAIMS}
+    found = {name: answers.finding(asked, _key(name, digest)) for name in CLAIMS}
     return {name: one for name, one in found.items() if one is not None}
 
 
@@ -77,8 +78,8 @@ def check(asked: Asked, name: str) -> Finding:
     """One claim on one side, kept. Stopped, it leaves nothing behind."""
     results = claims_results.held()
     rows = results.rows if name == BY_RESULTS else None
-    found = cache.finding(asked, _key(name, results.digest), lambda: _judged(asked, CLAIMS[name], rows))
-    cache.evidence.weigh(asked.request, asked.text, asked.tokens)  # it keeps what several claims share
+    found = answers.finding(asked, _key(name, results.digest), lambda: _judged(asked, CLAIMS[name], rows))
+    answers.evidence.weigh(asked.request, asked.text, asked.tokens)  # it keeps what several claims share
     assert found is not None
     return found
 
@@ -131,8 +132,9 @@ def _go(asked: tuple[Asked, ...]) -> None:
 
 
 def _stopped() -> None:
+    for asked in st.session_state.get(RUNNING, ()):
+        COMPUTING.give_up(asked)
     _stop()
-    COMPUTING.give_up()
 
 
 def _stop() -> None:

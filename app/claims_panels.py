@@ -13,8 +13,9 @@ from app import frame, widgets
 from app.claims import Asked, chip, findings, measured
 from app.figures import claims as figures
 from app.figures import theme
+from app.side import Side
 from app.tables import Table
-from app.view import Side, View
+from app.view import View
 from fbt_core.claims import CLAIMS, Claim, Finding
 from fbt_core.claims.chart import Chart
 

@@ -12,7 +12,8 @@ from app.cloud_choices import Choice, colour_title
 from app.cloud_fit import Fit, Glyphs, glyphs
 from app.cloud_members import Member, coloured
 from app.figures.cloud_view import LABELLED, CloudView
-from app.view import Side, View
+from app.side import Side
+from app.view import View
 from fbt_core.cloud import CLOUDS, SCALES, Cloud
 from fbt_core.cloud.jacobian import TRUSTED
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import streamlit as st
 
-from app import cache
-from app.cache import Request
+from app import answers, traces
 from app.line import COMPUTING
+from app.request import Request
 from fbt_core.cloud import CLOUDS, Cloud, cloud, jacobians, picture_axes, procrustes, stages
 from fbt_core.cloud.jacobian import Jacobians, linear
 from fbt_core.cloud.points import derivative, known, scaled
@@ -69,10 +69,10 @@ def points(pieces: tuple[Piece, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
 
     Another checkpoint's points are turned, moved and scaled onto the first piece's: its tokens match one to one.
     """
-    first = stages(cache.trace(pieces[0].request), pieces[0].tokens)
+    first = stages(traces.trace(pieces[0].request), pieces[0].tokens)
     found, notes = [first], []
     for piece in pieces[1:]:
-        own = stages(cache.trace(piece.request), piece.tokens)
+        own = stages(traces.trace(piece.request), piece.tokens)
         if piece.onto:
             own, note = _moved(own[list(piece.onto)], first)
             notes.append(note)
@@ -91,7 +91,7 @@ def _moved(own: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, str]:
 
 def fitted(fit: Fit, watch: Callable[[float, str], None] | None = None) -> Cloud:
     """The cloud, cached."""
-    return cache.watched(fit, _fitted, watch)
+    return answers.watched(fit, _fitted, watch)
 
 
 def _fitted(fit: Fit, tell: Callable[[float, str], None]) -> Cloud:
@@ -105,7 +105,7 @@ def _fitted(fit: Fit, tell: Callable[[float, str], None]) -> Cloud:
 
 def glyphs(fit: Fit, metric: Request, dual: bool) -> Glyphs:
     """The metric of ``metric``'s trace in the picture, at the first piece's tokens, cached."""
-    return cache.watched((fit, metric), _glyphs, dual=dual)
+    return answers.watched((fit, metric), _glyphs, dual=dual)
 
 
 def _glyphs(of: tuple[Fit, Request], _tell: Callable[..., None], dual: Hashable) -> Glyphs:
@@ -114,7 +114,7 @@ def _glyphs(of: tuple[Fit, Request], _tell: Callable[..., None], dual: Hashable)
     count = len(fit.pieces[0].tokens)
     local = _local(fitted(fit), layers, fit.scale)
     maps = derivative(layers, local.maps, fit.scale)[:, :count]
-    trace = cache.trace(metric)
+    trace = traces.trace(metric)
     shape = (*maps.shape[:2], fit.dims, fit.dims)
     axes, plain = np.full(shape, np.nan), np.full(shape, np.nan)
     for stage, layer in enumerate(trace.layers):
@@ -137,7 +137,7 @@ def _local(found: Cloud, layers: np.ndarray, scale: str) -> Jacobians:
 
 def at_once(fit: Fit) -> bool:
     """Whether the cloud is there, or quick."""
-    return not CLOUDS[fit.method].slow or cache.is_there(fit, _fitted)
+    return not CLOUDS[fit.method].slow or answers.is_there(fit, _fitted)
 
 
 def settled(fit: Fit, key: str) -> Cloud | None:
@@ -164,7 +164,7 @@ def settled(fit: Fit, key: str) -> Cloud | None:
 
 def _stop(fit: Fit) -> None:
     st.session_state[STOPPED] = fit
-    COMPUTING.give_up()
+    COMPUTING.give_up(fit)
 
 
 def _go_on() -> None:

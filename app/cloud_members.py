@@ -9,8 +9,9 @@ import numpy as np
 from app import token_kinds, token_measures, traces
 from app.cloud_choices import OWN, Choice
 from app.cloud_fit import Fit, Piece
+from app.side import Side
 from app.sidebar import partner
-from app.view import Side, View
+from app.view import View
 from fbt_core.cloud import CLOUDS
 
 

@@ -127,11 +127,11 @@ class Line:
             if not job.watchers:
                 job.deadline = time.monotonic() + (0.0 if at_once else PATIENCE)
 
-    def give_up(self) -> None:
-        """End at once what nobody waits for, however lately someone did."""
+    def give_up(self, of: Hashable) -> None:
+        """End at once what nobody waits for, however lately someone did, of the work whose key holds ``of``."""
         with self.change:
             for job in self._all():
-                if not job.watchers:
+                if not job.watchers and isinstance(job.key, tuple) and of in job.key:
                     job.deadline = time.monotonic()
 
     def before(self, job: Job) -> int:

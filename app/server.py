@@ -3,24 +3,22 @@
 A server that was started without these routes (``SERVED`` is False) falls back on Streamlit's uploader, and sends no
 parts of maps.
 
-Nothing here imports torch by itself: the server must stand within a moment. Once it stands, a thread imports what the
- first page will want, while the browser still opens it.
+Nothing here imports torch by itself: the server must stand within a moment. Once it stands, ``app.warming`` imports
+what the first page will want, while the browser still opens it.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import import_module
 from typing import Any
 
 from starlette.routing import BaseRoute
 from streamlit.config import get_option
 from streamlit.runtime.pages_manager import PagesManager
 
-from app import intake_route, tiles
+from app import intake_route, tiles, warming
 
 SERVED = False
 
@@ -46,7 +44,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
     own imports would meet those of the other thread half way, which Python refuses as a deadlock.
     """
     PagesManager.uses_pages_directory = False
-    threading.Thread(target=import_module, args=("app.frame",), name="first imports", daemon=True).start()
+    warming.begin()
     yield
     if store := sys.modules.get("app.intake_store"):
         store.STORE.clear()

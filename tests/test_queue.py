@@ -16,9 +16,10 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.scriptrunner import ScriptRunner, ScriptRunnerEvent
 from streamlit.testing.v1 import AppTest
 
-from app import cache, claims, line, turns
-from app.cache import Request
+from app import answers, claims, line, traces, turns
+from app.kept import BUDGET
 from app.line import Job, Line, Stopped, at_work, tell
+from app.request import Request
 from fbt_core.checkpoints import load
 from fbt_core.measures import MEASURES, read
 from fbt_core.model import build
@@ -185,16 +186,19 @@ def test_who_comes_back_at_once_finds_the_work_going_on(
     assert soon(lambda: gate.ended == "stopped")
 
 
-def test_a_stop_button_ends_what_nobody_waits_for_and_nothing_else(
+def test_a_stop_button_ends_its_own_work_that_nobody_waits_for_and_nothing_else(
     gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line, "PATIENCE", LONG)
     queue, mine, theirs = Line(), gates(), gates()
-    job, other = queue.join("mine", mine), queue.join("theirs", theirs)
+    job, left = queue.join(("claim", "mine"), mine), queue.join(("claim", "theirs"), theirs)
+    awaited = queue.join(("another", "mine"), gates())
     assert mine.began.wait(LONG)
     queue.leave(job, at_once=False)
-    queue.give_up()
-    assert soon(lambda: mine.ended == "stopped") and theirs.began.wait(LONG) and not other.unwanted
+    queue.leave(left, at_once=False)  # of another session, whose script begins anew
+    queue.give_up("mine")
+    assert soon(lambda: mine.ended == "stopped") and theirs.began.wait(LONG)
+    assert not left.unwanted and not awaited.unwanted
 
 
 def test_faults_reach_who_waits_and_the_line_goes_on() -> None:
@@ -304,10 +308,10 @@ def test_a_claim_that_is_stopped_leaves_no_finding() -> None:
     asked = claims.Asked(Request("demo:riemannian", "the"), "the old sailor near the ships sings " * 12, 48)
     asked.evidence  # noqa: B018  (made beforehand, so that the claim itself is stopped)
     assert stopped_inside(lambda: claims._judged(asked, claims.CLAIMS["C3"], None)) <= 21
-    job = Job("claim", lambda: cache.finding(asked, "C3", lambda: claims._judged(asked, claims.CLAIMS["C3"], None)))
+    job = Job("claim", lambda: answers.finding(asked, "C3", lambda: claims._judged(asked, claims.CLAIMS["C3"], None)))
     job.deadline = 0.0
     job.run()
-    assert job.fault is not None and cache.finding(asked, "C3") is None
+    assert job.fault is not None and answers.finding(asked, "C3") is None
 
 
 # ---- on a page ----
@@ -389,10 +393,10 @@ def test_a_page_that_is_stopped_leaves_the_line(
 
 def test_a_page_draws_in_the_line_what_it_draws_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole entry: all that is asked for is computed in the worker, and none of it in the script's own thread."""
-    cache.BUDGET.clear()
+    BUDGET.clear()
     threads: set[str] = set()
-    run = cache._run
-    monkeypatch.setattr(cache, "_run", lambda *a, **k: (threads.add(threading.current_thread().name), run(*a, **k))[1])
+    run = traces.run
+    monkeypatch.setattr(traces, "run", lambda *a, **k: (threads.add(threading.current_thread().name), run(*a, **k))[1])
     test = AppTest.from_file(ENTRY, default_timeout=120)
     test.query_params["text"] = "the ships sing"
     test.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from app import cache, stored, uploads
+from app import stored, traces, uploads, warming
+from app.kept import BUDGET
+from app.line import Line, at_work
+from app.request import Request
 from app.run import Run
 from fbt_core.checkpoints import load
 from fbt_core.model import FiberBundleTransformer, build
@@ -46,6 +50,38 @@ def test_the_server_stands_without_torch(root: Path) -> None:
     assert imported_by(script, root, "streamlit", "torch", "pandas") == {"streamlit"}
 
 
+def test_what_derivatives_need_is_imported_after_the_first_page_and_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    line = Line()
+    monkeypatch.setattr(warming, "import_module", lambda name: seen.append(f"{name} {at_work()}"))
+    monkeypatch.setattr(warming, "DRAWN", drawn := threading.Event())
+    monkeypatch.setattr(warming, "PAUSE", 0.0)
+    monkeypatch.setattr("app.line.COMPUTING", line)
+    monkeypatch.setattr("streamlit.runtime.exists", lambda: True)
+    monkeypatch.setattr(warming.gc, "freeze", lambda: seen.append("set apart"))
+    importing = threading.Thread(target=warming._imports, daemon=True)
+    importing.start()
+    importing.join(0.2)
+    assert seen == ["app.frame False"]
+    drawn.set()
+    importing.join(30)
+    assert seen[1:] == [*(f"{name} True" for name in warming.LATER), "set apart"]
+
+
+def test_a_derivative_imports_nothing_more(root: Path) -> None:
+    script = """
+import sys
+from app import warming
+import torch
+for name in warming.LATER:
+    __import__(name)
+before = set(sys.modules)
+torch.func.grad(lambda x: torch.func.jvp(lambda y: (y**3).sum(), (x,), (x,))[1])(torch.ones(3))
+print(*{name.split(".")[0] for name in set(sys.modules) - before})
+"""
+    assert imported_by(script, root) == set()
+
+
 def tensors(value: Any, place: str = "trace") -> dict[str, torch.Tensor]:
     """Every tensor of a trace by its place; everything else is compared as words."""
     if isinstance(value, torch.Tensor):
@@ -61,7 +97,7 @@ def tensors(value: Any, place: str = "trace") -> dict[str, torch.Tensor]:
 
 def test_the_stored_trace_is_what_the_model_computes() -> None:
     run = Run()
-    found = stored.stored(cache.Request(run.a, run.text), load(uploads.path_of(run.a)))
+    found = stored.stored(Request(run.a, run.text), load(uploads.path_of(run.a)))
     assert found is not None, "assets/traces is out of date: python -m app.stored writes it anew"
     checkpoint = load(uploads.path_of(run.a))
     encoding = checkpoint.tokenizer.encode(run.text)
@@ -82,17 +118,17 @@ def test_it_is_small() -> None:
 def test_it_answers_no_other_request(change: dict[str, Any]) -> None:
     run = Run()
     checkpoint = load(uploads.path_of(run.a))
-    assert stored.stored(cache.Request(run.a, run.text), checkpoint) is not None
-    assert stored.stored(replace(cache.Request(run.a, run.text), **change), checkpoint) is None
+    assert stored.stored(Request(run.a, run.text), checkpoint) is not None
+    assert stored.stored(replace(Request(run.a, run.text), **change), checkpoint) is None
 
 
 def test_it_answers_for_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run()
     checkpoint = load(uploads.path_of(run.a))
     other = replace(checkpoint, origin=replace(checkpoint.origin, sha256="0" * 64))
-    assert stored.stored(cache.Request(run.a, run.text), other) is None
+    assert stored.stored(Request(run.a, run.text), other) is None
     monkeypatch.setattr(uploads, "ASSETS", tmp_path)
-    assert stored.stored(cache.Request(run.a, run.text), checkpoint) is None
+    assert stored.stored(Request(run.a, run.text), checkpoint) is None
 
 
 @pytest.mark.parametrize("there", [b"", b"version https://git-lfs.github.com/spec/v1\nsize 179736\n", None])
@@ -104,7 +140,7 @@ def test_without_a_whole_file_the_model_runs(
     whole = stored.place().read_bytes()
     file.write_bytes(whole[: len(whole) // 2] if there is None else there)
     monkeypatch.setattr(stored, "place", lambda: file)
-    assert stored.stored(cache.Request(run.a, run.text), load(uploads.path_of(run.a))) is None
+    assert stored.stored(Request(run.a, run.text), load(uploads.path_of(run.a))) is None
     assert "cannot be read" in caplog.text
 
 
@@ -112,12 +148,12 @@ def test_the_first_screen_builds_no_model(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("the model was built")
 
-    cache.BUDGET.clear()
-    monkeypatch.setattr(cache, "model", refuse)
+    BUDGET.clear()
+    monkeypatch.setattr(traces, "model", refuse)
     run = Run()
-    assert cache.trace(cache.Request(run.a, run.text)).length == 8
+    assert traces.trace(Request(run.a, run.text)).length == 8
     with pytest.raises(AssertionError, match="was built"):
-        cache.trace(cache.Request(run.a, "the ship sings"))
+        traces.trace(Request(run.a, "the ship sings"))
 
 
 def test_a_trace_comes_back_from_a_file_with_its_what_if(tmp_path: Path, assets: Path) -> None:
