@@ -10,7 +10,8 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from app import frame, widgets
-from app.claims import Asked, chip, findings, measured
+from app.claims_findings import Asked, findings
+from app.claims_table import chip, measured
 from app.figures import claims as figures
 from app.figures import theme
 from app.side import Side

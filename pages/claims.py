@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import claims, frame, widgets
+from app import claims, claims_table, frame, widgets
 from app.claims_panels import opened
 
 view = frame.open_page("Claims")
@@ -16,11 +16,11 @@ asked = claims.choose(view)
 line = st.container()
 place = st.empty()
 with place.container():
-    claims.table(view, asked)
+    claims_table.table(view, asked)
 with line:
     claims.run(view, asked, place)
 with st.container():  # always there: a chooser whose place on the page moves would forget the link
-    claims.export(view, asked)
+    claims_table.export(view, asked)
 opened(view, asked)
-claims.remarks(view, asked)
+claims_table.remarks(view, asked)
 widgets.footnotes(view)

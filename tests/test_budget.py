@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ from app.kept import BUDGET, most
 from app.request import Request, references
 from fbt_core.checkpoints import memory
 from fbt_core.checkpoints.faults import CheckpointError
-from fbt_core.checkpoints.memory import available_bytes, check_fits, limit
+from fbt_core.checkpoints.memory import available_bytes, check_fits, give_back, limit
 
 REQUEST = Request("demo:riemannian", "the old sailor near the ships sings")
 
@@ -256,3 +259,17 @@ def test_to_weigh_what_is_gone_keeps_nothing() -> None:
     budget = Budget(1 << 20)
     budget.weigh("gone")
     assert kept(budget) == [] and budget.get("gone", "none") == "none"
+
+
+def test_what_a_server_set_apart_is_given_back_all_the_same() -> None:
+    class Ring:
+        itself: Any
+
+    ring = Ring()
+    ring.itself, gone = ring, weakref.ref(ring)
+    gc.freeze()
+    del ring
+    gc.collect()
+    assert gone() is not None
+    give_back()
+    assert gone() is None and gc.get_freeze_count() > 0

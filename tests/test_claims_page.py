@@ -13,13 +13,15 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import answers, claims, claims_results
+from app import answers, claims_findings, claims_results, claims_table
+from app.claims_findings import Asked, judged, key_of
 from app.claims_panels import frame_of
 from app.figures import claims as figures
 from app.kept import BUDGET
 from app.request import Request
 from fbt_core.claims import CLAIMS, VERDICTS, Chart, Claim, Curve, Finding, Mark
 from fbt_core.claims.evidence import Unavailable
+from fbt_core.sample import sample_text
 from tests.test_pages import complaints, opened, stand_ins  # noqa: F401  (a fixture)
 
 CHART = Chart(
@@ -54,7 +56,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return replace(claim, function=function)
 
-    monkeypatch.setattr(claims, "CLAIMS", {name: answering(claim) for name, claim in CLAIMS.items()})
+    monkeypatch.setattr(claims_findings, "CLAIMS", {name: answering(claim) for name, claim in CLAIMS.items()})
     BUDGET.clear()
     return order
 
@@ -92,7 +94,7 @@ def test_the_table_has_a_symbol_and_a_word_for_every_verdict(asked_for: list[str
     assert rows["C1"][3].startswith("0.125") and rows["C2"][3] == "—"
     assert rows["C2"][5] == "The stand-in is too small."
     assert "overflow" in rows["C3"][5]  # a check that breaks is told in its row, and the others go on
-    assert set(claims.SYMBOLS) == set(claims.COLOURS) == set(VERDICTS)
+    assert set(claims_table.SYMBOLS) == set(claims_table.COLOURS) == set(VERDICTS)
 
 
 def test_text_in_a_finding_is_shown_and_not_interpreted(asked_for: list[str]) -> None:
@@ -113,7 +115,7 @@ def test_two_checkpoints_stand_side_by_side(asked_for: list[str]) -> None:
 def test_stop_keeps_what_was_found(asked_for: list[str]) -> None:
     """Some findings are what a stopped run leaves; the button then asks for the rest alone."""
     request = Request("demo:riemannian", "the old sailor near the ships sings")
-    asked = claims.Asked(request, claims.sample_text(), 256)
+    asked = Asked(request, sample_text(), 256)
     for name, verdict in (("C1", "holds"), ("C4", "fails")):
         answers.finding(asked, name, lambda verdict=verdict: invented(verdict, 1.0))
     test = opened("claims", a="demo:riemannian")
@@ -143,13 +145,11 @@ def test_every_claim_opens(asked_for: list[str]) -> None:
 
 def test_a_real_check_without_stand_ins() -> None:
     """The page's path from the button to a verdict with nothing invented, on the quickest claims."""
-    asked = claims.Asked(Request("demo:riemannian", "the"), "the old sailor near the ships sings " * 12, 48)
-    found = claims._judged(asked, CLAIMS["C12"], None)
+    asked = Asked(Request("demo:riemannian", "the"), "the old sailor near the ships sings " * 12, 48)
+    found = judged(asked, CLAIMS["C12"], None)
     assert found.verdict == "holds" and found.statistic < 1e-12
-    assert (
-        claims._judged(replace(asked, request=Request("demo:l2", "the")), CLAIMS["C10"], None).verdict == "not testable"
-    )
-    assert "expected at least 2" in claims._judged(replace(asked, text=""), CLAIMS["C12"], None).why
+    assert judged(replace(asked, request=Request("demo:l2", "the")), CLAIMS["C10"], None).verdict == "not testable"
+    assert "expected at least 2" in judged(replace(asked, text=""), CLAIMS["C12"], None).why
 
 
 def test_the_sources_metric_is_what_is_checked() -> None:
@@ -169,11 +169,11 @@ class Side:
 
 
 def test_the_exports_hold_every_finding() -> None:
-    one = claims.Asked(Request("demo:riemannian", "x"), "x", 64)
+    one = Asked(Request("demo:riemannian", "x"), "x", 64)
     found = [(Side(), {"C1": invented("holds", 1.0), "C2": invented("not testable", math.nan)}, one)]
-    frame = claims._frame(found)
+    frame = claims_table._frame(found)
     assert list(frame["id"]) == ["C1", "C2"] and list(frame["verdict"]) == ["holds", "not testable"]
-    said = json.loads(claims._json(found))["checkpoints"][0]
+    said = json.loads(claims_table._json(found))["checkpoints"][0]
     assert said["tokens"] == 64 and said["claims"][1]["statistic"] is None
     assert said["claims"][0]["grid"] == [[0.5, -1.0], [None, 2.0]]
 
@@ -183,7 +183,7 @@ def test_a_results_file_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected"):
         claims_results.read(tmp_path / "none.parquet")
     assert claims_results.held().rows is None and claims_results.held().digest == ""
-    assert claims._key("C14", "ab") == "C14 ab" and claims._key("C1", "ab") == "C1" == claims._key("C1", "")
+    assert key_of("C14", "ab") == "C14 ab" and key_of("C1", "ab") == "C1" == key_of("C1", "")
 
 
 # ---- figures ----

@@ -16,11 +16,13 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.scriptrunner import ScriptRunner, ScriptRunnerEvent
 from streamlit.testing.v1 import AppTest
 
-from app import answers, claims, line, traces, turns
+from app import answers, line, traces, turns
+from app.claims_findings import Asked, judged
 from app.kept import BUDGET
 from app.line import Job, Line, Stopped, at_work, tell
 from app.request import Request
 from fbt_core.checkpoints import load
+from fbt_core.claims import CLAIMS
 from fbt_core.measures import MEASURES, read
 from fbt_core.model import build
 
@@ -305,10 +307,10 @@ def test_under_the_watch_the_numbers_are_the_same(assets: Path) -> None:
 
 
 def test_a_claim_that_is_stopped_leaves_no_finding() -> None:
-    asked = claims.Asked(Request("demo:riemannian", "the"), "the old sailor near the ships sings " * 12, 48)
+    asked = Asked(Request("demo:riemannian", "the"), "the old sailor near the ships sings " * 12, 48)
     asked.evidence  # noqa: B018  (made beforehand, so that the claim itself is stopped)
-    assert stopped_inside(lambda: claims._judged(asked, claims.CLAIMS["C3"], None)) <= 21
-    job = Job("claim", lambda: answers.finding(asked, "C3", lambda: claims._judged(asked, claims.CLAIMS["C3"], None)))
+    assert stopped_inside(lambda: judged(asked, CLAIMS["C3"], None)) <= 21
+    job = Job("claim", lambda: answers.finding(asked, "C3", lambda: judged(asked, CLAIMS["C3"], None)))
     job.deadline = 0.0
     job.run()
     assert job.fault is not None and answers.finding(asked, "C3") is None

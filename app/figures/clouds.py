@@ -11,24 +11,10 @@ import plotly.graph_objects as go
 
 from app.figures import theme
 from app.figures.cloud_player import frames_between, mixed, player
-from app.figures.cloud_traces import (
-    HEIGHT,
-    end_labels,
-    groups,
-    is_svg,
-    moving,
-    ring,
-    scale_keeper,
-    scatter,
-    size_of,
-    starts,
-    told,
-    traces,
-    ways,
-    wrapped,
-    xyz,
-)  # fmt: skip
+from app.figures.cloud_points import is_svg, scatter, size_of, xyz
+from app.figures.cloud_traces import HEIGHT, groups, moving, ring, scale_keeper, starts, traces, ways, wrapped
 from app.figures.cloud_view import CloudView
+from app.figures.cloud_words import end_labels, told
 from app.figures.ellipsoids import LINES
 
 LEGEND = 26

@@ -65,7 +65,11 @@ def check_fits(needed: int) -> None:
 
 def give_back() -> None:
     """Return the memory of what was let go of to the machine: a model and its hooks hold each other until collected."""
+    set_apart = gc.get_freeze_count() > 0  # as a server does with what it imported: such a model may be among it
+    gc.unfreeze()
     gc.collect()
+    if set_apart:
+        gc.freeze()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     try:
