@@ -1,9 +1,9 @@
 """``python -m bench.sessions``: ten sessions at once, each with a checkpoint and a text of its own, then nobody.
 
-Every session is a tab of one Chromium on the same machine and goes through the same pages as it did when it was alone
-on another server, one session after the other. What stands on a page must then be, word by word and number by number,
-what stood there. Two cores serve ten sessions and their browser: ten times the time of one is to be expected. Linux
-only: the server's memory is what the kernel says of it.
+Each goes through the same pages as it did when it was alone on another server, one session after the other. What
+comes must then be, byte by byte and number by number, what came there. By default a session is a client of the server
+and nothing else, so that the times are the server's; with ``--tabs`` it is a tab of one Chromium on the same machine,
+whose work is then in the times too. Linux only: the server's memory and CPU are what the kernel says of them.
 """
 
 from __future__ import annotations
@@ -13,45 +13,58 @@ import json
 import re
 import statistics
 import tempfile
-import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
-from playwright.async_api import Browser, Page, async_playwright
-from playwright.sync_api import sync_playwright
 
+from bench import session_client, session_tabs
+from bench.browser_cost import cpu
 from bench.laps import machine, spread
-from tests.browser.chromium import ARGUMENTS, obtain
 from tests.browser.server import Server, running
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("riemannian", "euclidean", "l2", "dictionary", "euclidean-wide")
 WORDS = ("old", "sailor", "near", "the", "ships", "sings", "harbour", "king", "river", "stone")
 PAGES = ("", "attention", "depth")
-GRACE = 3.0  # seconds instead of two minutes, for the server of the bench
-STILL = 1.2
-HANG = 120_000.0  # milliseconds after which an answer that does not come is given up
-KEPT = re.compile(r"This server keeps [^.]*\.?[^.]*of models and results\.?")
-DRAWN = """() => document.querySelector('[data-testid="stMain"] h2')
-  && document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
-  && !document.querySelector('[data-stale="true"], [data-testid=stSpinner], [data-testid=stSkeleton]')
-  && [...document.querySelectorAll('[data-testid=stPlotlyChart]')].every((one) => one.querySelector('.main-svg'))"""
+GRACE = 3  # seconds instead of two minutes, after which our server and Streamlit forget who left
+WARM = 8.0  # seconds in which a new server ends what it imports after its first page
+SETTINGS = {"FIBERSCOPE_GRACE": str(GRACE), "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": str(GRACE)}
+
+Key = tuple[int, str]
+"""A session's number, a page."""
+
+
+@dataclass
+class Measured:
+    """Of all sessions on one server: seconds and content of each page, CPU seconds of a session, memory in MiB."""
+
+    seconds: dict[Key, float] = field(default_factory=dict)
+    content: dict[Key, Any] = field(default_factory=dict)
+    told: set[int] = field(default_factory=set)  # sessions that were told of their place in the line
+    cpu: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
 
 
 def main(
     sessions: Annotated[int, typer.Option(min=1, max=10)] = 10,
+    tabs: Annotated[bool, typer.Option(help="Tabs of one Chromium instead of clients.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
-    """Print answer times of many sessions as ratios to one alone, and the server's memory. Ends 1 when two mix."""
-    alone, shown, _ = measured(1, sessions)
-    together, seen, memory = measured(sessions, sessions)
-    mixed = [key for key, text in shown.items() if seen[key] != text]
-    ratios = {page: [together[key] / alone[key] for key in alone if key[1] == page] for page in PAGES}
+    """Print answer times of many sessions as ratios to one alone, CPU and memory. Ends 1 when two mix."""
+    way = session_tabs.tabs if tabs else session_client.clients
+    alone, together = (asyncio.run(measured(at_once, sessions, way)) for at_once in (1, sessions))
+    mixed = [key for key, content in alone.content.items() if together.content[key] != content]
+    ratios = {page: [together.seconds[key] / alone.seconds[key] for key in alone.seconds if key[1] == page]
+              for page in PAGES}  # fmt: skip
     found = {
-        "machine": machine(), "sessions": sessions, "mixed": [list(key) for key in mixed], "memory_MiB": memory,
-        "pages": {page or "overview": {"alone_s": statistics.median(alone[key] for key in alone if key[1] == page),
+        "machine": machine(), "sessions": sessions, "mixed": [list(key) for key in mixed], "told": len(together.told),
+        "cpu_s": {name: [alone.cpu[name], together.cpu[name]] for name in alone.cpu}, "memory_MiB": together.memory,
+        "pages": {page or "overview": {"alone_s": statistics.median(alone.seconds[key] for key in alone.seconds
+                                                                    if key[1] == page),
                                        "ratios": values} for page, values in ratios.items()},
     }  # fmt: skip
     typer.echo(json.dumps(found, indent=1) if json_ else table(found))
@@ -60,81 +73,70 @@ def main(
 
 def table(found: dict[str, Any]) -> str:
     """Everything as one table."""
-    lines = [f"{'page':>10} | one session alone s | each of {found['sessions']} at once, ratio: median (least to most)"]
+    count = found["sessions"]
+    lines = [f"{'page':>10} | one session alone s | each of {count} at once, ratio: median (least to most)"]
     for page, row in found["pages"].items():
         lines.append(f"{page:>10} | {row['alone_s']:19.2f} | {spread(row['ratios'])}")
+    for name, (one, many) in found["cpu_s"].items():
+        lines.append(f"{name}: {one:.2f} CPU s a session alone, {many:.2f} at once = {many / one:.2f} x")
     kept = ", ".join(f"{name} {value:.0f}" for name, value in found["memory_MiB"].items())
-    return "\n".join([*lines, f"server MiB: {kept}", f"pages that differ from those alone: {len(found['mixed'])}",
-                      found["machine"]])  # fmt: skip
+    lines += [
+        f"waited so long that they were told of their place in the line: {found['told']} of {count}",
+        f"server MiB: {kept}", f"pages that differ from those alone: {len(found['mixed'])}", found["machine"],
+    ]  # fmt: skip
+    return "\n".join(lines)
 
 
-Key = tuple[int, str]
-"""A session's number, a page."""
+Way = Callable[[Server], AbstractAsyncContextManager[Any]]
+"""Connects to a server: to what has ``visit(query, pages)``, which yields what each shows, and ``cpu()`` by name."""
 
 
-def measured(at_once: int, sessions: int) -> tuple[dict[Key, float], dict[Key, str], dict[str, float]]:
-    """Seconds and words of every session's pages, ``at_once`` at a time on a fresh server; its memory in MiB."""
-    with tempfile.TemporaryDirectory() as scratch:
-        with sync_playwright() as playwright:
-            executable = obtain(playwright, Path(scratch) / "install.log")
-        with running(ROOT, Path(scratch), FIBERSCOPE_GRACE=str(GRACE)) as server:
-            return asyncio.run(_measured(server, executable, at_once, sessions))
+async def measured(at_once: int, sessions: int, way: Way) -> Measured:
+    """All sessions, ``at_once`` at a time, on a fresh server; then as many again, for what stays of each."""
+    found, again = Measured(), Measured()
+    with tempfile.TemporaryDirectory() as scratch, running(ROOT, Path(scratch), **SETTINGS) as server:
+        async with way(server) as visits:
+            await one(visits, -1, Measured())  # the first visitor of a server waits for its imports
+            await asyncio.sleep(WARM)
+            found.memory["before"] = resident(server)
+            before = {"server": cpu(server.pid)} | visits.cpu()
+            await all_of(visits, at_once, sessions, found)
+            after = {"server": cpu(server.pid)} | visits.cpu()
+            found.cpu = {name: (after[name] - before[name]) / sessions for name in after}
+            found.memory |= {"with all": resident(server), "peak": resident(server, "VmHWM")}
+            await left(visits)
+            found.memory["after all left"] = resident(server)
+            if at_once > 1:
+                await all_of(visits, at_once, sessions, again)
+                await left(visits)
+                found.memory["after as many again"] = resident(server)
+        assert "Traceback" not in server.said(), server.said()
+    return found
 
 
-async def _measured(server: Server, executable: str, at_once: int, sessions: int) -> tuple[Any, Any, Any]:
-    seconds: dict[Key, float] = {}
-    words: dict[Key, str] = {}
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
-        await visit(browser, server, -1, {}, {})  # the first visitor of a server waits for its imports
-        await left(server)
-        memory = {"before": resident(server)}
-        for first in range(0, sessions, at_once):
-            group = range(first, min(first + at_once, sessions))
-            await asyncio.gather(*(visit(browser, server, number, seconds, words) for number in group))
-        memory |= {"with all": resident(server), "peak": resident(server, "VmHWM")}
-        await left(server)
-        memory["after all left"] = resident(server)
-        await browser.close()
-    assert "Traceback" not in server.said(), server.said()
-    return seconds, words, memory
+async def all_of(visits: Any, at_once: int, sessions: int, found: Measured) -> None:
+    """Every session once, ``at_once`` at a time."""
+    for first in range(0, sessions, at_once):
+        group = range(first, min(first + at_once, sessions))
+        await asyncio.gather(*(one(visits, number, found) for number in group))
 
 
-async def left(server: Server) -> None:
-    """Until what nobody shows is let go of."""
-    await asyncio.sleep(GRACE + 2)
-
-
-async def visit(
-    browser: Browser, server: Server, number: int, seconds: dict[Key, float], words: dict[Key, str]
-) -> None:
+async def one(visits: Any, number: int, found: Measured) -> None:
     """One session: page after page, as by its navigation."""
-    context = await browser.new_context(viewport={"width": 1400, "height": 1000})
-    page = await context.new_page()
     query = {"a": f"demo:{KINDS[number % len(KINDS)]}", "text": text_of(number), "token": 1}
-    for name in PAGES:
-        start = time.monotonic()
-        if not name:
-            await page.goto(f"{server.address}/?{urlencode(query)}", wait_until="commit")
-        else:
-            await page.get_by_test_id("stTopNavLink").filter(has_text=name.capitalize()).first.click()
-            await page.get_by_role("heading", name=name.capitalize(), exact=True).first.wait_for(timeout=HANG)
-        await page.wait_for_function(DRAWN, timeout=HANG, polling=100)  # not at every frame
-        seconds[number, name] = time.monotonic() - start
-        words[number, name] = await said(page)
-    await context.close()
+    names = iter(PAGES)
+    async for shown in visits.visit(query, PAGES):
+        key = number, next(names)
+        found.seconds[key], found.content[key] = shown.seconds, shown.content()
+        if shown.told:
+            found.told.add(number)
 
 
-async def said(page: Page) -> str:
-    """All that stands on the page and in its sidebar, once it is the same for ``STILL`` seconds; not how much the
-    server keeps."""
-    before, now, since = "", " ", time.monotonic()
-    while time.monotonic() - since < STILL:
-        parts = [await page.get_by_test_id(name).inner_text() for name in ("stSidebar", "stMain")]
-        before, now = now, KEPT.sub("", "\n".join(parts))
-        since = since if now == before else time.monotonic()
-        await asyncio.sleep(0.2)
-    return now
+async def left(visits: Any) -> None:
+    """Until what nobody shows is let go of: Streamlit forgets sessions when the next one leaves."""
+    await asyncio.sleep(GRACE + 1)
+    await one(visits, -1, Measured())
+    await asyncio.sleep(GRACE + 2)
 
 
 def text_of(number: int) -> str:
