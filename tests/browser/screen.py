@@ -60,6 +60,11 @@ FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimati
 PROBE = re.compile(r":\d+/\w+/_stcore/(health|host-config)$")
 """Streamlit's own script looks for its server below the page's path first, is told 404, and then looks at the root."""
 
+FORGET = "() => { if (location.protocol === 'http:') { localStorage.clear(); sessionStorage.clear(); } }"
+
+SIZE = {"width": 1400, "height": 1000}
+"""CSS pixels of a tab."""
+
 FIELD = "canvas[data-count]"
 MAPS = ".maps[data-tokens]"
 
@@ -98,6 +103,18 @@ class Screen:
         """Go to a page of the app, as by typing its address, and wait until it stands still."""
         self.page.goto(f"{self.address}/{page}" + (f"?{urlencode(query)}" if query else ""))
         return self.drawn()
+
+    def empty(self) -> Screen:
+        """Leave the app and forget all that it kept in the browser: cookies, stored settings, other tabs beside it."""
+        for other in self.page.context.pages:
+            if other is not self.page:
+                other.close()
+        self.page.unroute_all()
+        self.page.evaluate(FORGET)
+        self.page.goto("about:blank")
+        self.page.context.clear_cookies()
+        self.page.set_viewport_size(SIZE)
+        return self
 
     def settle(self) -> Screen:
         """``drawn``, after something was changed on the page."""

@@ -15,6 +15,8 @@ from tests.browser.test_views import BLANK, TEXT, TOKENS
 
 TWIN = "demo:dictionary"
 LAYERS, HEADS = 6, 4
+LIGHT = {"field": "volume", "grid": "coarse"}
+"""The plane's quickest field, where another figure is looked at: one of curvature takes most of the page's time."""
 
 
 def chart(screen: Screen, key: str) -> Locator:
@@ -37,7 +39,7 @@ def words(figure: Locator) -> str:
 
 
 def test_every_point_and_every_cell_is_drawn(screen: Screen) -> None:
-    screen.open("curvature", text=TEXT, a=TWIN, layer=1, token=2)
+    screen.open("curvature", text=TEXT, a=TWIN, layer=1, token=2, **LIGHT)
     scatter = chart(screen, "scatter-A")
     assert scatter.locator(".scatterlayer .points path").count() == TOKENS * LAYERS * HEADS
     assert "(nats)" in words(scatter) and "(1 / length²)" in words(scatter)
@@ -52,7 +54,7 @@ def test_every_point_and_every_cell_is_drawn(screen: Screen) -> None:
 
 
 def test_the_slice_has_its_ellipses_and_follows_the_choices(screen: Screen) -> None:
-    screen.open("curvature", text=TEXT, a=TWIN, layer=1, token=2)
+    screen.open("curvature", text=TEXT, a=TWIN, layer=1, token=2, grid="coarse")
     field = chart(screen, "slice-A")
     assert colours(field) > BLANK
     names = [f"{place}: {word}" for place, word in ((1, "old"), (2, "sings"), (3, "near"))]
@@ -70,7 +72,7 @@ def test_the_slice_has_its_ellipses_and_follows_the_choices(screen: Screen) -> N
 
 
 def test_a_model_without_a_field_says_so_and_a_click_gives_one(screen: Screen) -> None:
-    screen.open("curvature", text=TEXT, a="demo:euclidean", layer=2)
+    screen.open("curvature", text=TEXT, a="demo:euclidean", layer=2, **LIGHT)
     main = screen.page.get_by_test_id("stMain")
     expect(main.get_by_text("its curvature is exactly 0")).to_be_visible()
     assert screen.page.locator(".js-plotly-plot").count() == 0
@@ -83,7 +85,7 @@ def test_a_model_without_a_field_says_so_and_a_click_gives_one(screen: Screen) -
 
 def test_two_twins_are_compared_and_a_link_opens_the_same(new_screen: Callable[..., Screen]) -> None:
     first = new_screen()
-    first.open("curvature", text=TEXT, a="demo:riemannian", b=TWIN, layer=1, head=1)
+    first.open("curvature", text=TEXT, a="demo:riemannian", b=TWIN, layer=1, head=1, **LIGHT)
     pick(first, "Layers", "this layer")
     for key in ("scatter-A", "scatter-B", "rho-B", "maps-A", "maps-B", "maps-difference", "planes-B", "slice-B"):
         chart(first, key)
@@ -100,7 +102,7 @@ def test_two_twins_are_compared_and_a_link_opens_the_same(new_screen: Callable[.
 
 
 def test_the_figure_can_be_taken_away(screen: Screen, tmp_path: Path) -> None:
-    screen.open("curvature", text=TEXT, a=TWIN, layer=1)
+    screen.open("curvature", text=TEXT, a=TWIN, layer=1, **LIGHT)
     popover = screen.page.locator(".st-key-figure-scatter-A").get_by_test_id("stPopover")
     for name in ("CSV, unpooled data", "SVG, as seen", "HTML, self-contained"):
         popover.get_by_role("button").click()
@@ -119,7 +121,7 @@ def test_the_figure_can_be_taken_away(screen: Screen, tmp_path: Path) -> None:
 
 def test_on_dark_ground_nothing_is_lost(new_screen: Callable[..., Screen]) -> None:
     dark = new_screen(color_scheme="dark")
-    dark.open("curvature", text=TEXT, a=TWIN, layer=1)
+    dark.open("curvature", text=TEXT, a=TWIN, layer=1, **LIGHT)
     for key in ("scatter-A", "maps-A", "slice-A"):
         figure = chart(dark, key)
         assert colours(figure) > BLANK
