@@ -29,7 +29,7 @@ from tests.browser.server import Server, running
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("riemannian", "euclidean", "l2", "dictionary", "euclidean-wide")
 WORDS = ("old", "sailor", "near", "the", "ships", "sings", "harbour", "king", "river", "stone")
-PAGES = ("", "attention", "depth")
+PAGES = ("", "attention", "depth", "curvature")
 GRACE = 3  # seconds instead of two minutes, after which our server and Streamlit forget who left
 WARM = 8.0  # seconds in which a new server ends what it imports after its first page
 SETTINGS = {"FIBERSCOPE_GRACE": str(GRACE), "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": str(GRACE)}
