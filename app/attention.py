@@ -21,7 +21,6 @@ from fbt_core.training.grammar import dependencies
 
 EXPECTED = "what the next token depends on, by the training grammar"
 
-
 LEAST_LOST = 1e-4
 """Of a row: what a sink must take to be spoken of."""
 

@@ -42,9 +42,10 @@ def draw_terms(view: View) -> None:
     shares = {title: reading.values[0, 0] for title, reading in readings.items()}
     where = view.mapping or f"{view.a.title} · layer {view.a.layer}, head {view.a.head}"
     titles = tuple(term.title for term in TERMS.values())
+    what_ifs = view.told({side.name: side.what_if_score("riemannian") for side in view.sides}) or ""
     formulas = ", ".join(f"{term.title.lower()} ${term.formula}$" for term in TERMS.values())
     widgets.show(
-        shares_figure(shares, titles, f"Share of each term · {where}", _what_ifs(view), dark), readings, "shares",
+        shares_figure(shares, titles, f"Share of each term · {where}", what_ifs, dark), readings, "shares",
         r"$\phi_t = \operatorname{cov}(\tilde s_t, \tilde s) / \operatorname{var}(\tilde s)$, $\tilde s$ centred over "
         rf"the keys of each row; covariances split evenly, so a share may be negative. Terms (Eq. 28): {formulas}.",
         "score-shares",
@@ -52,13 +53,6 @@ def draw_terms(view: View) -> None:
     widgets.remarks([f"{title}: {remark}" for title, reading in readings.items() for remark in reading.notes])
     for side in view.sides:
         _draw_term_maps(side, of, dark)
-
-
-def _what_ifs(view: View) -> str:
-    """Why a side's shares are not of what the model ran: the terms are those of the Riemannian score."""
-    notes = {side.name: side.what_if_score("riemannian") for side in view.sides}
-    told = [f"{name}: {why}" if view.compare else why for name, why in notes.items() if why]
-    return "; ".join(told)
 
 
 def _draw_term_maps(side: Side, of: str, dark: bool) -> None:

@@ -18,11 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from fbt_core.checkpoints.memory import give_back
+
 OPAQUE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, str, bytes, bytearray, int, float, complex)
 """Not looked into: code, which all share, and plain values."""
 
 SMALL = 512
 """Bytes that an entry counts beside its arrays: its key, its labels."""
+
+LARGE = 1 << 25
+"""Bytes in the place of which a large model may have gone: one with hooks holds itself until garbage is collected."""
 
 Blocks = dict[int, int]
 """Bytes by the address of the memory that holds them."""
@@ -105,7 +110,9 @@ class Budget:
         with self.lock:
             self._drop(key)
             self._add(key, value, found)
-            self.shrink(self.most, spare=key)
+            freed = self.shrink(self.most, spare=key)
+        if freed > LARGE:
+            give_back()
 
     def weigh(self, key: Hashable) -> None:
         """Count again what has grown since it was put in."""
@@ -113,13 +120,16 @@ class Budget:
             if key in self.entries:
                 self.put(key, self.entries[key][0])
 
-    def shrink(self, most: int, spare: Hashable = None) -> None:
-        """Free what was used longest ago until at most ``most`` bytes are held, or nothing but ``spare`` is left."""
+    def shrink(self, most: int, spare: Hashable = None) -> int:
+        """Free what was used longest ago until at most ``most`` bytes are held, or nothing but ``spare`` is left. How
+        many bytes that were."""
         with self.lock:
+            before = self.held
             for key in [key for key in self.entries if key != spare]:
                 if self.held <= most:
                     break
                 self._drop(key)
+            return before - self.held
 
     def make_room(self, count: int) -> None:
         """Free so many bytes, or all that is held."""

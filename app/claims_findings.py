@@ -60,4 +60,5 @@ def judged(asked: Asked, claim: Claim, results: Any) -> Finding:
 
 
 def key_of(name: str, digest: str) -> str:
+    """By what a finding is kept: the claim, and the results where those decide it."""
     return f"{name} {digest}" if name == BY_RESULTS and digest else name

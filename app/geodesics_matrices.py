@@ -19,7 +19,7 @@ from app.figures.geodesics import (
 )
 from app.figures.map_figures import attention_figure
 from app.figures.maps import MapPanels, table
-from app.figures.replaced import Variation, variation_figure
+from app.figures.total_variation import Variation, variation_figure
 from app.geodesics import Choice, place, reading_title, sliced, span, unit
 from app.geodesics_lengths import Replaced, replaced, row
 from app.geodesics_scene import WHOLE

@@ -19,7 +19,6 @@ MAXIMUM_BYTES = 8 << 30
 MAXIMUM_HELD = 16 << 30
 """Of all files held by this server; above it an upload is refused, not an older one dropped."""
 
-
 SPARE = 1 << 30
 """Bytes of the disk that uploads leave free."""
 

@@ -128,7 +128,7 @@ class Line:
                 job.deadline = time.monotonic() + (0.0 if at_once else PATIENCE)
 
     def give_up(self, of: Hashable) -> None:
-        """End at once what nobody waits for, however lately someone did, of the work whose key holds ``of``."""
+        """End at once what nobody waits for, however lately someone did, where ``of`` is a part of its key."""
         with self.change:
             for job in self._all():
                 if not job.watchers and isinstance(job.key, tuple) and of in job.key:

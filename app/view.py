@@ -59,14 +59,14 @@ class View:
     @property
     def what_if(self) -> str | None:
         """Every side's label for a metric that is not as trained: to be said on every figure that it enters."""
-        return self._told({side.name: side.what_if for side in self.sides})
+        return self.told({side.name: side.what_if for side in self.sides})
 
     @property
     def what_if_forward(self) -> str | None:
         """The same for what made the model run otherwise, and so is to be said on every figure."""
-        return self._told({side.name: side.what_if_forward for side in self.sides})
+        return self.told({side.name: side.what_if_forward for side in self.sides})
 
-    def _told(self, labels: dict[str, str | None]) -> str | None:
+    def told(self, labels: dict[str, str | None]) -> str | None:
         """The sides' labels as one, each with its side's name where there are two."""
         found = [f"{name}: {label}" if self.compare else label for name, label in labels.items() if label]
         return "; ".join(found) or None

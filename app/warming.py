@@ -4,7 +4,8 @@ While an import runs, Python lets nobody else go on for long: a page that had to
 not even be stopped. So they are imported in the pause that follows the first page.
 
 Streamlit looks for garbage after every run of a script. In the 400,000 objects that imports leave, that took as long
-as many a page: once all is imported they are set apart, and it looks only at what came since.
+as many a page: once all is imported, what there is is set apart, and it looks only at what came since. What is let go
+of later is looked for in all of it: ``memory.give_back``.
 """
 
 from __future__ import annotations

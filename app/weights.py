@@ -17,7 +17,6 @@ from fbt_core.tokenizer import visible
 PIECE = 1 << 22
 """Numbers that are widened to float64 at once."""
 
-
 DELTA = "Δ "
 """Begins the name of a LoRA adapter's change to a matrix, B A."""
 

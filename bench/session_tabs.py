@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -18,12 +17,12 @@ from playwright.async_api import Browser, Page, async_playwright
 from playwright.sync_api import sync_playwright
 
 from bench.browser_cost import command_of, cpu, processes
+from bench.session_client import KEPT
 from tests.browser.chromium import ARGUMENTS, obtain
 from tests.browser.server import Server
 
 STILL = 1.2
 HANG = 120_000.0  # milliseconds after which an answer that does not come is given up
-KEPT = re.compile(r"This server keeps [^.]*\.?[^.]*of models and results\.?")
 DRAWN = """() => document.querySelector('[data-testid="stMain"] h2')
   && document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
   && !document.querySelector('[data-stale="true"], [data-testid=stSpinner], [data-testid=stSkeleton]')

@@ -1,8 +1,9 @@
 """``python -m bench.stop``: how soon Stop stops, seen in a real Chromium. The aim is a second.
 
-A row is a page that computes for long, stopped 0.3 s after its Stop appeared: milliseconds from the click until
-the page says that its script has ended, and until the server's process has come to rest, which tells whether the work
-itself ended. Every round has a text of its own, so that nothing is found that an earlier one left.
+A row is a page that computes for long, stopped 0.3 s after its Stop appeared: milliseconds from the click until the
+page says that its script has ended, which it does when it has drawn what it had been sent; and, from when the click is
+done, until the server's process has come to rest, which tells whether the work itself ended. Every round has a text of
+its own, so that nothing is found that an earlier one left.
 
 Linux only: the server's CPU time is what the kernel says of it in /proc. Needs the development requirements.
 """
@@ -32,7 +33,6 @@ from tests.browser.server import Server
 LENGTHS = {"torsion": 128, "geodesics": 128, "curvature": 128, "depth": 4096, "attention": 4096, "claims": 256}
 """Page to the tokens with which it computes for seconds."""
 
-FIRST = 6.0  # seconds after a server's first page in which it imports what later pages want
 BEFORE = 300.0  # milliseconds of work before it is stopped
 HANG = 60_000.0  # milliseconds after which a page that does not stop is given up
 CLICK = 5_000.0  # milliseconds after which a Stop that cannot be clicked is given up
@@ -121,9 +121,7 @@ def main(
         browser = playwright.chromium.launch(
             executable_path=obtain(playwright, Path(scratch) / "install.log"), args=ARGUMENTS
         )
-        with app(Path(scratch)) as server:
-            browser.new_page().goto(server.address)
-            time.sleep(FIRST)
+        with app(Path(scratch), browser) as server:
             for number in range(rounds):
                 for row in rows:
                     measure(browser, server, row, number)

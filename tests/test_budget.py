@@ -7,14 +7,13 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from app import answers, leases, loading, traces
-from app.budget import SMALL, Budget, _parts, blocks
+from app.budget import LARGE, SMALL, Budget, _parts, blocks
 from app.kept import BUDGET, most
 from app.request import Request, references
 from fbt_core.checkpoints import memory
@@ -261,15 +260,28 @@ def test_to_weigh_what_is_gone_keeps_nothing() -> None:
     assert kept(budget) == [] and budget.get("gone", "none") == "none"
 
 
-def test_what_a_server_set_apart_is_given_back_all_the_same() -> None:
-    class Ring:
-        itself: Any
+class Ring:
+    """Holds itself, as a model and its hooks do."""
 
+    def __init__(self, tensor: torch.Tensor | None = None) -> None:
+        self.itself, self.tensor = self, tensor
+
+
+def test_what_a_server_set_apart_is_given_back_all_the_same() -> None:
     ring = Ring()
-    ring.itself, gone = ring, weakref.ref(ring)
+    gone = weakref.ref(ring)
     gc.freeze()
     del ring
     gc.collect()
     assert gone() is not None
     give_back()
     assert gone() is None and gc.get_freeze_count() > 0
+
+
+def test_a_large_model_that_is_freed_for_another_leaves_the_memory_though_it_was_set_apart() -> None:
+    budget = Budget(LARGE + 4096)
+    budget.put("ring", Ring(torch.zeros(LARGE // 4)))
+    gone = weakref.ref(budget.get("ring"))
+    gc.freeze()
+    budget.put("small", torch.zeros(1024))
+    assert gone() is None

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fbt_core import attention as attentions
 from fbt_core.attention import attend, fused
+from fbt_core.attention.expanded import expanded
 from fbt_core.attention.factored import parts
 from fbt_core.attention.fused import build, function
 from fbt_core.attention.scores import Factors
@@ -180,6 +181,54 @@ def test_gradients_of_gradients_are_those_of_dense_metrics(names: tuple[str, ...
         second.append(torch.autograd.grad(sum(g.square().sum() for g in first), asked))
     for name, mine, theirs in zip(names, *second, strict=True):
         _close(mine, theirs, 1e-9, name)
+
+
+def written_out(f: Factors, score: str) -> Tensor:
+    """The attention of a score by ``dense``, a dictionary's metrics each with a factor of its own."""
+    if isinstance(f.metric, DictionaryMetric):
+        f = replace(f, metric=LowRankMetric(f.metric.atoms.unsqueeze(-3) * f.metric.weights.sqrt().unsqueeze(-2)))
+    e = expanded(f, score)
+    return dense(e.q, e.k, e.v, e.U, e.column, e.dot, e.square, e.slope, e.causal)
+
+
+@pytest.mark.usefixtures("compiled", "always")
+@pytest.mark.parametrize(
+    ("score", "kind"), [("riemannian", "full"), ("l2", "none"), ("riemannian", "dictionary"), ("blended", "dictionary")]
+)
+def test_gradients_of_a_score_may_have_gradients(score: str, kind: str) -> None:
+    """What the kernel is given is made of the factors, one part of it of another: no way is counted twice."""
+    f = factors(torch.float64, kind, alpha=1.0 if score == "riemannian" else 0.3, length=20)
+    q, k, v, tau = (t.detach().requires_grad_() for t in (f.q, f.k, f.v, f.tau))
+    f, found = replace(f, q=q, k=k, v=v, tau=tau), []
+    for way in (attend, written_out):
+        first = torch.autograd.grad(way(f, score).square().sum(), (q, k, v, tau), create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), (q, k, v, tau))
+        found.append((*first, *second))
+    for name, mine, theirs in zip(2 * ("q", "k", "v", "tau"), *found, strict=True):
+        _close(mine, theirs.detach(), 1e-9, name)
+
+
+@pytest.mark.usefixtures("compiled", "always")
+def test_the_features_of_a_dictionary_in_bfloat16_have_gradients_of_gradients() -> None:
+    if not function.matrix_unit():
+        pytest.skip("no matrix unit for bfloat16")
+    f = factors(torch.bfloat16, "dictionary", length=48)
+    atoms = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64) / 4
+    weights = torch.rand(2, 3, 48, 16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    f = replace(f, slopes=None, metric=DictionaryMetric.of(atoms.to(f.q), weights.to(f.q)))
+    found = []
+    for wide in (False, True):
+        one = replace(f, **{n: getattr(f, n).double() for n in ("q", "k", "v", "omega")}, metric=DictionaryMetric.of(
+            f.metric.atoms.double(), f.metric.weights.double())) if wide else f  # fmt: skip
+        tau = f.tau.double().requires_grad_() if wide else f.tau.float().requires_grad_()
+        q = one.q.detach().requires_grad_()
+        way = written_out if wide else attend
+        out = way(replace(one, q=q, tau=tau), "riemannian")
+        first = torch.autograd.grad(out.double().square().sum(), (q, tau), create_graph=True)
+        second = torch.autograd.grad(first[1].square().sum(), tau)
+        found.append((*first, *second))
+    for name, mine, theirs in zip(("q", "tau", "tau again"), *found, strict=True):
+        _close(mine, theirs.detach(), 0.05, name)
 
 
 @pytest.mark.usefixtures("compiled")

@@ -27,7 +27,6 @@ from app.figures.geodesics import (
     ratio_difference,
     true_against_chord,
 )
-from app.figures.replaced import Variation, variation_figure
 from app.figures.torsion import (
     CIRCLE,
     Carried,
@@ -37,6 +36,7 @@ from app.figures.torsion import (
     plane_curves,
     table_of_curves,
 )
+from app.figures.total_variation import Variation, variation_figure
 from app.torsion import first_loop, label, loops_of, most_turned
 from fbt_core.config import FiberBundleConfig
 from fbt_core.geometry.transport import cayley

@@ -12,12 +12,14 @@ FEW = 1_500
 
 
 def scatter(view: CloudView) -> type[go.Scatter] | type[go.Scattergl] | type[go.Scatter3d]:
+    """The kind of trace."""
     if view.dims == 3:
         return go.Scatter3d
     return go.Scatter if is_svg(view) else go.Scattergl
 
 
 def is_svg(view: CloudView) -> bool:
+    """Whether the figure is flat and has few points: Plotly then draws vectors."""
     return view.dims == 2 and view.positions[..., 0].size <= FEW
 
 

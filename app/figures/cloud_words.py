@@ -62,6 +62,6 @@ def label_of(view: CloudView, token: int) -> str:
 
 
 def flat(view: CloudView, token: str) -> str:
-    """A token as text in the picture. In 3-D Plotly reads tags and knows no entities."""
+    """A token as text in the picture, not too long."""
     short = token if len(token) <= 16 else token[:15] + "…"
-    return short.replace("<", "\u2039").replace(">", "\u203a") if view.dims == 3 else theme.label(short)
+    return theme.flat(short) if view.dims == 3 else theme.label(short)

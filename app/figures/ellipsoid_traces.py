@@ -145,11 +145,6 @@ def labels(view: EllipsoidView, drawn: np.ndarray) -> go.Scatter3d:
     )
     return go.Scatter3d(
         x=places[:, 0], y=places[:, 1], z=places[:, 2] + 1.15 * lift, mode="text", hoverinfo="skip", name="labels",
-        text=["unit sphere, g = I", *(_flat(view.tokens[token]) for token in index)],
+        text=["unit sphere, g = I", *(theme.flat(view.tokens[token]) for token in index)],
         textposition="top center", textfont={"size": 11},
     )  # fmt: skip
-
-
-def _flat(token: str) -> str:
-    """A token as text in the scene, where Plotly reads tags and knows no entities."""
-    return token.replace("<", "\u2039").replace(">", "\u203a")

@@ -132,8 +132,13 @@ def _below_title(figure: go.Figure, text: str) -> go.Figure:
 
 
 def label(text: str) -> str:
-    """Text that Plotly will show and not interpret: it reads a subset of HTML."""
+    """Text that a page, or Plotly, which reads a subset of HTML, will show and not interpret."""
     return html.escape(text, quote=False)
+
+
+def flat(text: str) -> str:
+    """The same inside a 3-D scene, where Plotly reads tags and knows no entities."""
+    return text.replace("<", "\u2039").replace(">", "\u203a")
 
 
 def axis_title(measure: Measure) -> str:

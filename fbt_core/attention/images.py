@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def images(
@@ -51,6 +52,7 @@ class _SubtractSquares(torch.autograd.Function):
         return score
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         left, right = ctx.saved_tensors
         twice = -2 * grads[0]

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,8 @@ behind it (powers of 1024)."""
 
 RELIEF: list[Callable[[int], object]] = []
 """Asked in turn to free so many bytes, before a model is refused that would need them."""
+
+_COLLECTING = threading.Lock()
 
 _LIMITS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
@@ -65,11 +68,12 @@ def check_fits(needed: int) -> None:
 
 def give_back() -> None:
     """Return the memory of what was let go of to the machine: a model and its hooks hold each other until collected."""
-    set_apart = gc.get_freeze_count() > 0  # as a server does with what it imported: such a model may be among it
-    gc.unfreeze()
-    gc.collect()
-    if set_apart:
-        gc.freeze()
+    with _COLLECTING:
+        set_apart = gc.get_freeze_count() > 0  # as a server does with what there is: such a model may be among it
+        gc.unfreeze()
+        gc.collect()
+        if set_apart:
+            gc.freeze()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     try:

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from streamlit.components.v2 import component
 
+from app.components.files import DRAWING, FRAMING, joined
 from app.components.message import message
-from app.components.sources import DRAWING, FRAMING, joined
 from app.figures import theme
 from app.figures.colour_scales import stops
 from app.figures.maps import MapPanels

@@ -14,12 +14,12 @@ import numpy as np
 from plotly.colors import sample_colorscale, unlabel_rgb
 from streamlit.components import v2
 
-from app.components.sources import PENS, joined
+from app.components.files import PENS, joined
 from app.figures import theme
 from app.figures.ellipsoid_view import EllipsoidView
 
 HERE = Path(__file__).parent
-SCRIPTS = ("glyphs.js", "camera.js", "scene.js", "pens.js", "words.js", "curves.js", "gestures.js",
+SCRIPTS = ("glyphs.js", "camera.js", "scene.js", "scene_pens.js", "words.js", "curves.js", "gestures.js",
            "ellipsoid_field.js")  # fmt: skip
 """One module to the browser, in this order; ``glyphs.js`` says what a message holds."""
 

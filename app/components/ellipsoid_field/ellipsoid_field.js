@@ -1,5 +1,5 @@
 /* The ellipsoid field: what the page sees. Before this file stand glyphs.js (what a message holds),
- * camera.js, scene.js, pens.js, words.js, curves.js and gestures.js.
+ * camera.js, scene.js, scene_pens.js, words.js, curves.js and gestures.js.
  *
  * Two canvases lie on each other: WebGL draws glyphs and walls, a 2-D overlay draws every word. Exports repeat both.
  * One FieldView lives as long as its canvas; new data change what it shows and never where it is seen from. */

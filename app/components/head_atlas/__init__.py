@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from streamlit.components.v2 import component
 
+from app.components.files import DRAWING, FRAMING, joined
 from app.components.message import message
-from app.components.sources import DRAWING, FRAMING, joined
 from app.figures import theme
 from app.figures.atlas import HeadAtlas
 from app.figures.colour_scales import shade, stops

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fbt_core.attention.fused.build import kernel
-from fbt_core.attention.fused.function import matrix_unit
+from fbt_core.attention.fused.function import entry, matrix_unit
 
 TENSORS = ("q", "k", "w", "atoms", "along", "share", "queries", "keys", "column")
 SIZES = ("b", "heads", "tokens", "width", "count", "threads", "centred")
@@ -95,16 +94,14 @@ class _Features(torch.autograd.Function):
         made.append(along.new_empty(k.shape[:-1]))
         given = {name: t.contiguous() for name, t in given.items()} | dict(zip(TENSORS[6:], made, strict=True))
         problem = _Dictionary(**{name: t.data_ptr() for name, t in given.items()}, **size)
-        library = kernel()
-        assert library is not None  # there is a matrix unit
-        if library.fiberscope_features_bfloat16(ctypes.byref(problem)):
+        if entry("features", torch.bfloat16)(ctypes.byref(problem)):
             raise MemoryError("got no memory for some tokens, expected it: close something, or shorten the text")
         return tuple(made)
 
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor) -> tuple[Tensor | None, ...]:
         graph, needed = torch.is_grad_enabled(), ctx.needs_input_grad[:-1]
-        given = ctx.saved_tensors if graph else [t.detach() for t in ctx.saved_tensors]
+        given = [t.view_as(t) if graph else t.detach() for t in ctx.saved_tensors]  # none of them made of another
         wanted = [t if graph else t.requires_grad_() for t, asked in zip(given, needed, strict=True) if asked]
         with torch.enable_grad():
             made = dictionary_features(*given, ctx.centred)

@@ -47,7 +47,8 @@ def attend(
     so. Rows and keys are the same tokens unless the rank is 0. Slopes have no gradient. Gradients of gradients
     (``create_graph``) are torch's own, of ``dense``. Memory beside the result: 1 + 2 r numbers a token and, a thread,
     one block of packed keys; backward, beside the gradients, a head's U and d + r numbers a token, a thread, and in
-    bfloat16 a head's gradients in float32. The same inputs give the same bits with any number of threads.
+    bfloat16 a head's q, U and pull in two orders, and its gradients in float32. The same inputs give the same bits with
+    any number of threads.
     """
     width, value, lanes = q.shape[-1], v.shape[-1], _lanes(q.dtype)
     q, k, v = (_whole(x, lanes) for x in (q, k, v))
@@ -67,10 +68,11 @@ def _whole(x: Tensor, lanes: int) -> Tensor:
 
 
 def _lanes(dtype: torch.dtype) -> int:
-    return int(_function("lanes", dtype)())
+    return int(entry("lanes", dtype)())
 
 
-def _function(name: str, dtype: torch.dtype) -> Any:
+def entry(name: str, dtype: torch.dtype) -> Any:
+    """A function of the kernel, for numbers of a kind."""
     library = kernel()
     assert library is not None  # whoever calls has looked
     return getattr(library, f"fiberscope_{name}_{str(dtype).removeprefix('torch.')}")
@@ -79,7 +81,7 @@ def _function(name: str, dtype: torch.dtype) -> Any:
 def _run(name: str, sizes: dict[str, int], tensors: dict[str, Tensor | None], dtype: torch.dtype) -> None:
     whole = {name: t.contiguous() for name, t in tensors.items() if t is not None}
     problem = _Problem(**sizes, **{name: t.data_ptr() for name, t in whole.items()})
-    if _function(name, dtype)(ctypes.byref(problem)):
+    if entry(name, dtype)(ctypes.byref(problem)):
         raise MemoryError("got no memory for a block of keys, expected it: close something, or shorten the text")
 
 
@@ -119,7 +121,8 @@ class _Attend(torch.autograd.Function):
 
 def _differentiable(ctx: Any, pull: Tensor) -> tuple[Tensor | None, ...]:
     """The same gradients, made of torch's operations."""
-    given = ctx.saved_tensors[:8]  # q to slope
+    # q to slope under names of their own: where one was made of another, that way is the caller's to differentiate.
+    given = [None if t is None else t.view_as(t) for t in ctx.saved_tensors[:8]]
     wanted = [t for t, needed in zip(given, ctx.needs_input_grad, strict=False) if needed]
     out = dense(*given, causal=bool(ctx.sizes["causal"])).to(pull)
     found = iter(torch.autograd.grad(out, wanted, pull, create_graph=True, allow_unused=True))

@@ -10,7 +10,6 @@
 
 #include "lanes.h"
 
-//
 // T is what sums are made in, S what tokens and their gradients are held in.
 template <class T, class S = T> struct Problem {
     const S *q, *k, *v;                      // (b, rows, width), (b, keys, width), (b, keys, value)
