@@ -13,6 +13,7 @@ from torch import Tensor
 from app.weights import DELTA, factors, shape, widened
 from fbt_core.checkpoints import Checkpoint
 from fbt_core.checkpoints.faults import CheckpointError
+from fbt_core.measures.rank import effective_rank, stable_rank
 from fbt_core.measures.spectra import by_gram
 
 QUICK = 3e10
@@ -40,17 +41,12 @@ class Spectrum:
     @property
     def stable_rank(self) -> float:
         """sum sigma^2 / sigma_1^2, in [1, k]; 0 of a zero matrix."""
-        top = self.values[0] ** 2 if len(self.values) else 0.0
-        return float((self.values**2).sum() / top) if top else 0.0
+        return stable_rank(self.values)
 
     @property
     def effective_rank(self) -> float:
         """exp of the entropy of sigma / sum sigma (Roy & Vetterli 2007), in [1, k]; 0 of a zero matrix."""
-        total = self.values.sum()
-        if not total:
-            return 0.0
-        share = self.values[self.values > 0] / total
-        return float(np.exp(-(share * np.log(share)).sum()))
+        return effective_rank(self.values)
 
     @property
     def edges(self) -> tuple[float, float]:

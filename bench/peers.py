@@ -32,11 +32,12 @@ from bench.trace import sample
 from fbt_core import checkpoints
 from fbt_core.checkpoints import Checkpoint
 from tests.browser.chromium import obtain
+from tests.browser.screen import STILL
 from tests.browser.server import running
 
 SCRIPTS = ROOT / "build" / "peers"
 OURS = "Fiberscope"
-DRAWN = '[data-testid="stApp"][data-test-script-state="notRunning"] .maps[data-updates]'
+DRAWN = f"{STILL} .maps[data-updates]"
 UNTRAINED, REAL = "untrained", "sample:smollm2-135m"
 MOST_MEGABYTES = 300.0
 """Of a page, above which it is neither opened nor, as far as the last one tells, made."""

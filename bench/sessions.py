@@ -24,9 +24,9 @@ import typer
 from bench import session_client, session_tabs
 from bench.browser_cost import cpu
 from bench.laps import machine, spread
+from bench.models import ROOT
 from tests.browser.server import Server, running
 
-ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("riemannian", "euclidean", "l2", "dictionary", "euclidean-wide")
 WORDS = ("old", "sailor", "near", "the", "ships", "sings", "harbour", "king", "river", "stone")
 PAGES = ("", "attention", "depth", "curvature")

@@ -22,10 +22,11 @@ import typer
 from playwright.sync_api import Browser, sync_playwright
 
 from bench.laps import machine, spread
+from bench.models import ROOT
 from tests.browser.chromium import ARGUMENTS, obtain
+from tests.browser.screen import STILL
 from tests.browser.server import running
 
-ROOT = Path(__file__).resolve().parents[1]
 BARE = "import streamlit as st\n\nst.html('<p class=\"strip\">.</p>')\n"
 FIRST = ".strip"
 """The first figure of ours, the token strip, and the only element of the bare app."""
@@ -39,7 +40,6 @@ STAGES = {
 }
 PAUSE = 2.0  # seconds that somebody needs to turn to the browser
 HANG = 60_000.0  # milliseconds after which a figure that does not come is given up
-STILL = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 LARGEST = 10  # packages of the profile
 
 Seconds = dict[str, float]

@@ -28,6 +28,7 @@ from bench.laps import machine, spread
 from bench.models import text_of
 from bench.pages import app
 from tests.browser.chromium import ARGUMENTS, obtain
+from tests.browser.screen import STILL
 from tests.browser.server import Server
 
 LENGTHS = {"torsion": 128, "geodesics": 128, "curvature": 128, "depth": 4096, "attention": 4096, "claims": 256}
@@ -38,7 +39,6 @@ HANG = 60_000.0  # milliseconds after which a page that does not stop is given u
 CLICK = 5_000.0  # milliseconds after which a Stop that cannot be clicked is given up
 LOOK, REST = 0.02, 0.3  # seconds between looks at the server's CPU time, and in which it uses next to none at rest
 IDLE = 3 * 1.0 / TICK  # CPU seconds of a server that rests, in REST: its event loop wakes now and then
-STILL = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 
 TELL = """() => {
   const app = document.querySelector('[data-testid="stApp"]');

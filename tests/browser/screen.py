@@ -52,6 +52,9 @@ WATCH = """
 LOOK = 50
 """Milliseconds between two looks at a page: to look at every frame would make it draw every frame."""
 
+STILL = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+"""There once the script has run."""
+
 FRESH = "() => !document.querySelector('[data-stale=\"true\"], [data-testid=stSpinner]')"
 
 FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -128,7 +131,7 @@ class Screen:
     def drawn(self) -> Screen:
         """Wait until the script has run, nothing it drew is out of date, and no spinner turns."""
         self.page.wait_for_selector('[data-testid="stMain"] h2')
-        self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+        self.page.wait_for_selector(STILL)
         self.page.wait_for_function(FRESH, polling=LOOK)
         return self
 

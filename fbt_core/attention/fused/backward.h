@@ -13,6 +13,9 @@
 
 constexpr long BLOCK = 64;
 
+inline long least(long left) { return left < BLOCK ? left : BLOCK; }
+template <class T> void clear(T* at, long count) { for (long n = 0; n < count; ++n) at[n] = 0; }
+
 // Blocks of up to BLOCK tokens, (token, width, rank) <-> (rank, token, width).
 template <class T> void ranks_first(T* to, const T* from, long tokens, long width, long rank) {
     for (long t = 0; t < tokens; ++t)
@@ -56,8 +59,6 @@ template <class T> struct Head {
     }
 
   private:
-    static long least(long left) { return left < BLOCK ? left : BLOCK; }
-    static void clear(T* at, long count) { for (long n = 0; n < count; ++n) at[n] = 0; }
 
     void begin_keys(long j, long keys) {
         pack(kp.at, k + j * d, keys, BLOCK, d, 1);

@@ -7,24 +7,20 @@ With a = B^T q, b = B^T k and weights w of the atoms, (a - b)^T diag(w_i + w_j) 
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fbt_core.attention.fused.function import entry, matrix_unit
+from fbt_core.attention.fused.function import matrix_unit, pulled_back, run, structure
 
 TENSORS = ("q", "k", "w", "atoms", "along", "share", "queries", "keys", "column")
 SIZES = ("b", "heads", "tokens", "width", "count", "threads", "centred")
 LANES = 16
 
-
-class _Dictionary(ctypes.Structure):
-    """``Dictionary`` of half_features.h."""
-
-    _fields_ = [(name, ctypes.c_void_p) for name in TENSORS] + [(name, ctypes.c_long) for name in SIZES]
+DICTIONARY = structure(TENSORS, SIZES)
+"""``Dictionary`` of half_features.h."""
 
 
 def dictionary_features(
@@ -89,21 +85,15 @@ class _Features(torch.autograd.Function):
         ctx.save_for_backward(q, k, w, atoms, along, share)
         given = {"q": q, "k": k, "w": w, "atoms": atoms.float(), "along": along, "share": share}
         size = {"b": q[..., 0, 0].numel(), "heads": q.shape[-3], "tokens": q.shape[-2], "width": q.shape[-1]}
-        size |= {"count": w.shape[-1], "threads": torch.get_num_threads(), "centred": int(centred)}
+        size |= {"count": w.shape[-1], "centred": int(centred)}
         made = [q.new_empty(*q.shape[:-1], size["width"] + 4 * size["count"]) for _ in range(2)]
         made.append(along.new_empty(k.shape[:-1]))
-        given = {name: t.contiguous() for name, t in given.items()} | dict(zip(TENSORS[6:], made, strict=True))
-        problem = _Dictionary(**{name: t.data_ptr() for name, t in given.items()}, **size)
-        if entry("features", torch.bfloat16)(ctypes.byref(problem)):
-            raise MemoryError("got no memory for some tokens, expected it: close something, or shorten the text")
+        run("features", DICTIONARY, size, given | dict(zip(TENSORS[6:], made, strict=True)), q.dtype)
         return tuple(made)
 
     @staticmethod
     def backward(ctx: Any, *pulls: Tensor) -> tuple[Tensor | None, ...]:
-        graph, needed = torch.is_grad_enabled(), ctx.needs_input_grad[:-1]
-        given = [t.view_as(t) if graph else t.detach() for t in ctx.saved_tensors]  # none of them made of another
-        wanted = [t if graph else t.requires_grad_() for t, asked in zip(given, needed, strict=True) if asked]
-        with torch.enable_grad():
-            made = dictionary_features(*given, ctx.centred)
-        found = iter(torch.autograd.grad(made, wanted, pulls, create_graph=graph))
-        return *(next(found) if asked else None for asked in needed), None
+        def made(*given: Any) -> tuple[Tensor, ...]:
+            return dictionary_features(*given, ctx.centred)
+
+        return *pulled_back(made, ctx.saved_tensors, ctx.needs_input_grad[:-1], pulls), None

@@ -8,6 +8,7 @@ numbers a pair: 2 (1 + r) forward and 5 + 6 r backward, where standard attention
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,10 +25,14 @@ TENSORS = (
 SIZES = ("b", "heads", "rows", "keys", "width", "value", "rank", "causal", "threads")
 
 
-class _Problem(ctypes.Structure):
-    """``Problem`` of problem.h."""
+def structure(tensors: tuple[str, ...], sizes: tuple[str, ...]) -> type[ctypes.Structure]:
+    """What the kernel takes: pointers, then whole numbers, in the order of the C++ one."""
+    fields = [(name, ctypes.c_void_p) for name in tensors] + [(name, ctypes.c_long) for name in sizes]
+    return type("Given", (ctypes.Structure,), {"_fields_": fields})
 
-    _fields_ = [(name, ctypes.c_void_p) for name in TENSORS] + [(name, ctypes.c_long) for name in SIZES]
+
+PROBLEM = structure(TENSORS, SIZES)
+"""``Problem`` of problem.h."""
 
 
 def attend(
@@ -68,21 +73,41 @@ def _whole(x: Tensor, lanes: int) -> Tensor:
 
 
 def _lanes(dtype: torch.dtype) -> int:
-    return int(entry("lanes", dtype)())
+    return int(_entry("lanes", dtype)())
 
 
-def entry(name: str, dtype: torch.dtype) -> Any:
-    """A function of the kernel, for numbers of a kind."""
+def _entry(name: str, dtype: torch.dtype) -> Any:
     library = kernel()
     assert library is not None  # whoever calls has looked
     return getattr(library, f"fiberscope_{name}_{str(dtype).removeprefix('torch.')}")
 
 
-def _run(name: str, sizes: dict[str, int], tensors: dict[str, Tensor | None], dtype: torch.dtype) -> None:
+def run(
+    name: str, given: type[ctypes.Structure], sizes: dict[str, int], tensors: dict[str, Tensor | None],
+    dtype: torch.dtype,
+) -> None:  # fmt: skip
+    """Call a function of the kernel, for numbers of a kind. What it writes to is contiguous; the rest is made so."""
     whole = {name: t.contiguous() for name, t in tensors.items() if t is not None}
-    problem = _Problem(**sizes, **{name: t.data_ptr() for name, t in whole.items()})
-    if entry(name, dtype)(ctypes.byref(problem)):
-        raise MemoryError("got no memory for a block of keys, expected it: close something, or shorten the text")
+    threads = torch.get_num_threads()
+    problem = given(**sizes, threads=threads, **{name: t.data_ptr() for name, t in whole.items()})
+    if _entry(name, dtype)(ctypes.byref(problem)):
+        raise MemoryError("got no memory for some tokens, expected it: close something, or shorten the text")
+
+
+def pulled_back(
+    make: Callable[..., Any], given: Sequence[Tensor | None], needed: Sequence[bool], pulls: tuple[Tensor, ...]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of ``make(*given)`` by torch, those that are needed; they have gradients where those are asked for.
+
+    All are taken under names of their own: where one was made of another, that way is the caller's to differentiate.
+    """
+    graph = torch.is_grad_enabled()
+    own = [t if t is None else t.view_as(t) if graph else t.detach() for t in given]
+    wanted = [t if graph else t.requires_grad_() for t, asked in zip(own, needed, strict=True) if asked]
+    with torch.enable_grad():
+        made = make(*own)
+    found = iter(torch.autograd.grad(made, wanted, pulls, create_graph=graph, allow_unused=True))
+    return tuple(next(found) if asked else None for asked in needed)
 
 
 class _Attend(torch.autograd.Function):
@@ -100,7 +125,7 @@ class _Attend(torch.autograd.Function):
             "out": q.new_empty(*q.shape[:-1], v.shape[-1]),
             "lse": column.new_empty(q.shape[:-1]),
         }
-        _run("forward", ctx.sizes | {"threads": torch.get_num_threads()}, given | made, q.dtype)
+        run("forward", PROBLEM, ctx.sizes, given | made, q.dtype)
         ctx.names = tuple(given | made)
         ctx.save_for_backward(*(given | made).values())
         return made["out"]
@@ -108,25 +133,22 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, pull: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # these gradients shall have gradients
-            return _differentiable(ctx, pull)
+            return _by_torch(ctx, pull)
         kept = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
         kept |= {"pull": pull, "delta": (pull.to(kept["lse"]) * kept["out"]).sum(-1)}
         grads = {f"d{name}": kept[name].new_empty(kept[name].shape) for name in ("q", "k", "v", "U", "column")}
         heads = kept["q"].shape[:-2]
         grads |= {name: kept["lse"].new_empty(heads) for name in ("ddot", "dsquare")}
-        _run("backward", ctx.sizes | {"threads": torch.get_num_threads()}, kept | grads, pull.dtype)
+        run("backward", PROBLEM, ctx.sizes, kept | grads, pull.dtype)
         of_heads = (grads[name].reshape(-1, heads[-1]).sum(0) for name in ("ddot", "dsquare"))
         return *(grads[f"d{name}"] for name in ("q", "k", "v", "U", "column")), *of_heads, None, None
 
 
-def _differentiable(ctx: Any, pull: Tensor) -> tuple[Tensor | None, ...]:
-    """The same gradients, made of torch's operations."""
-    # q to slope under names of their own: where one was made of another, that way is the caller's to differentiate.
-    given = [None if t is None else t.view_as(t) for t in ctx.saved_tensors[:8]]
-    wanted = [t for t, needed in zip(given, ctx.needs_input_grad, strict=False) if needed]
-    out = dense(*given, causal=bool(ctx.sizes["causal"])).to(pull)
-    found = iter(torch.autograd.grad(out, wanted, pull, create_graph=True, allow_unused=True))
-    return (*(next(found) if needed else None for needed in ctx.needs_input_grad),)
+def _by_torch(ctx: Any, pull: Tensor) -> tuple[Tensor | None, ...]:
+    def made(*given: Any) -> Tensor:
+        return dense(*given, causal=bool(ctx.sizes["causal"])).to(pull)
+
+    return *pulled_back(made, ctx.saved_tensors[:8], ctx.needs_input_grad[:8], (pull,)), None  # q to slope; causal
 
 
 def dense(q: Tensor, k: Tensor, v: Tensor, U: Tensor, column: Tensor, dot: Tensor, square: Tensor,

@@ -32,7 +32,7 @@ class HalfHead {
     void run() {
         const Unit unit;
         queries();
-        clear(Dk, room * d), clear(B_U, room * d), clear(dU, r * room * d);
+        clear(Dk.at, room * d), clear(B_U.at, room * d), clear(dU.at, r * room * d);
         for (long j = 0; j < p.keys; j += BLOCK) {
             keys.fill(p, b, j, least(p.keys - j), U, room);
             for (long i = p.causal ? j : 0; i < p.rows; i += BLOCK) tile(i, j);
@@ -42,8 +42,6 @@ class HalfHead {
     }
 
   private:
-    static long least(long left) { return left < BLOCK ? left : BLOCK; }
-
     // Rows (tokens, width) to (block, column, pair of the block's tokens).
     void turned(uint32_t* to, const uint32_t* rows, long width) {
         Words block(BLOCK / 2 * width);

@@ -9,8 +9,6 @@
 #ifdef MATRIX_UNIT
 constexpr long TILE = BLOCK * BLOCK;
 
-inline void clear(Room<float>& sums, long count) { std::memset(sums.at, 0, count * sizeof(float)); }
-
 struct HalfKeys {
     const long d, e, r;            // e is the values' width
     Words some, k, v, kp, Uk, Up;  // as columns and as pairs; these and the next, rank by rank
@@ -37,8 +35,8 @@ struct HalfKeys {
             column[n] = n < count ? p.column[at + n] : -std::numeric_limits<float>::infinity();
             for (long a = 0; a < r; ++a) w[a * BLOCK + n] = n < count ? p.w[(at + n) * r + a] : 0;
         }
-        clear(dv, BLOCK * e), clear(Dq, BLOCK * d), clear(EU, BLOCK * d);
-        clear(dU, r * BLOCK * d), clear(DB, r * BLOCK), clear(of_column, BLOCK);
+        clear(dv.at, BLOCK * e), clear(Dq.at, BLOCK * d), clear(EU.at, BLOCK * d);
+        clear(dU.at, r * BLOCK * d), clear(DB.at, r * BLOCK), clear(of_column.at, BLOCK);
     }
 };
 #endif
